@@ -1,0 +1,34 @@
+//! What the outbox is made of: events, deliveries, their legal transitions, retry policies, filters and
+//! pages. Everything here is pure: no I/O, no wall time, no database.
+
+mod delivery;
+mod duration;
+mod envelope;
+mod event;
+mod filter;
+mod id;
+pub mod json;
+mod key;
+mod page;
+mod retry;
+mod statistics;
+mod text;
+mod time;
+mod transition;
+
+pub use delivery::{
+    AttemptError, Delivery, Failure, FailureKind, Lane, Lease, MAX_ERROR_HISTORY, MAX_ERROR_MESSAGE_BYTES,
+    Status, UnknownWord,
+};
+pub use duration::{InvalidDuration, parse_duration, short_duration};
+pub use envelope::Envelope;
+pub use event::{Appended, AppendedDelivery, Event, MAX_EVENT_BYTES, MAX_NAME_BYTES, NewEvent};
+pub use filter::{Filter, InvalidPattern, Selection, TypePattern};
+pub use id::{DeliveryId, EventId, IdKind, IdSource, LeaseToken, UuidV7};
+pub use key::{Blocker, KeySequence, KeyState};
+pub use page::{Cursor, InvalidCursor, ListQuery, SortBy};
+pub use retry::RetryPolicy;
+pub use statistics::{HandlerStatistics, Statistics};
+pub use text::InvalidInput;
+pub use time::{InvalidTimestamp, Timestamp};
+pub use transition::{IllegalTransition, Transition, apply};

@@ -1,0 +1,209 @@
+//! Where events and deliveries are kept: one contract, one room for each backend.
+//!
+//! [`Store`] is written in terms of intentions ("this attempt succeeded, if the lease still holds") and never of
+//! queries, so that each backend can do it its own way. [`memory`] is the reference; [`mongo`] the home of the full
+//! model. The conformance suite in `tests/store` holds every sentence below on each of them.
+
+mod error;
+pub mod memory;
+pub mod mongo;
+mod open;
+mod requests;
+
+use std::any::Any;
+use std::fmt;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+
+use crate::model::{
+    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, Lease, ListQuery, NewEvent,
+    Selection, Statistics, Timestamp,
+};
+
+pub use error::{ErrorKind, Result, StoreError};
+pub use open::{OpenOptions, open};
+pub use requests::{
+    Capabilities, ClaimRequest, Claimed, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest,
+    Repair, RepairOutcome, Settlement, SetupFinding, SetupProblem, SetupReport,
+};
+
+/// Blocked deliveries of one key that one claim has to meet before it parks them.
+pub const PARKING_THRESHOLD: usize = 32;
+
+/// What runs inside a transaction. It may run more than once: see [`Store::transaction`].
+pub type TransactionWork<'w> =
+    dyn for<'t> FnMut(&'t mut dyn Transaction) -> BoxFuture<'t, Result<()>> + Send + 'w;
+
+/// An outbox store.
+///
+/// # Time
+/// A store uses only the instants that it is given, never a server's or the host's clock.
+///
+/// # Durability
+/// When a call returns, its writes survive the loss of any minority of servers; every read that a decision rests on
+/// sees all such writes. No setting in a connection string weakens this.
+///
+/// # Cancellation
+/// Dropping the future of a call leaves the store as if the call had not begun or had ended. A claim that was dropped
+/// may have taken leases: they run out.
+#[async_trait]
+pub trait Store: Send + Sync + fmt::Debug {
+    /// Where this store is, for people: scheme, hosts, database and names, never a user or password.
+    fn location(&self) -> String;
+
+    /// What this store can do beyond the common contract.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Creates what is missing of collections, tables and indexes. Idempotent; changes nothing that exists.
+    ///
+    /// # Errors
+    /// `Misconfigured` when something of the same name is in the way, after all the rest was created.
+    async fn setup(&self) -> Result<SetupReport>;
+
+    /// Compares what is there with what [`setup`](Store::setup) would create, and changes nothing. Empty when all is well.
+    async fn check_setup(&self) -> Result<Vec<SetupFinding>>;
+
+    /// Releases connections. A call that is still running may fail.
+    async fn close(&self);
+
+    // ---- writing events ----------------------------------------------------------------------------------------
+
+    /// Runs `work` in a transaction and commits it.
+    ///
+    /// After a conflict with another transaction the whole of `work` runs again from the start, with growing, jittered
+    /// pauses; what an abandoned run wrote through the transaction is gone, what it did elsewhere is not. When the
+    /// outcome of a commit is unknown the commit alone is repeated. It gives up after 120 seconds with the last error.
+    ///
+    /// An error of `work` aborts the transaction and is returned.
+    async fn transaction(&self, work: &mut TransactionWork<'_>) -> Result<()>;
+
+    /// [`Transaction::append`] in a transaction of its own.
+    async fn append(&self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>>;
+
+    // ---- the worker's side -------------------------------------------------------------------------------------
+
+    /// Leases up to `limit` deliveries, counting the attempt in the same write that takes the lease.
+    ///
+    /// 1. A delivery can be taken when it is due (`dueAt <= now`), is in lane ready, and its handler is asked for;
+    ///    the oldest by `(dueAt, id)` first.
+    /// 2. A keyed delivery waits while an *earlier* delivery of its handler and key is unfinished (pending, even
+    ///    delayed; processing, even expired), or while *any other* one of its handler and key is processing under a
+    ///    live lease.
+    /// 3. Exactly one claimer wins a delivery: the write pins the state that was read.
+    /// 4. After a keyed delivery was taken, rule 2 is looked at again; when it fails, the lease is undone exactly
+    ///    (status, due time, attempts, a crashed worker's older lease included) and the claim moves on.
+    /// 5. One call never takes two deliveries of one handler and key.
+    /// 6. Blocked deliveries never starve others: the scan goes on until `limit` is reached or nothing due is left.
+    ///
+    /// Hence, under every interleaving, crash and requeue: no two deliveries of one handler and key run at once under
+    /// live leases, and earlier ones finish before later ones start. Requeued dead letters are excepted from the second
+    /// half: they run when no later one is running, and block those not yet claimed.
+    ///
+    /// *Parking.* When one claim finds [`PARKING_THRESHOLD`] or more blocked deliveries of a key, they may be moved to
+    /// lane parked, which the claim scan leaves out. Each claim first returns the lowest parked delivery of every key
+    /// without an unfinished predecessor to lane ready. This looks at the state and never at an event, so that a crash
+    /// at any point can delay a key by one claim and never strand it. Parked deliveries keep their `dueAt`.
+    ///
+    /// When it fails after some were taken, those are returned and the error waits for the next call.
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>>;
+
+    /// The events of these ids, in any order; missing ones are left out.
+    async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>>;
+
+    /// Records outcomes of attempts: for each, whether it was applied, in the same order.
+    ///
+    /// Each changes its delivery only if id, status processing and lease token match. A lease that ran out but that
+    /// nobody took since still counts. `Release` gives the attempt back.
+    async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>>;
+
+    // ---- the operator's side -----------------------------------------------------------------------------------
+
+    /// One delivery.
+    async fn get(&self, id: &DeliveryId) -> Result<Option<Delivery>>;
+
+    /// Deliveries in order, one at a time as the store yields them; memory does not grow with their number.
+    ///
+    /// A delivery that cannot be understood is an `Err` item of kind `Corrupt`, and the listing goes on behind it. Any
+    /// other `Err` ends the stream.
+    fn list(&self, query: &ListQuery) -> BoxStream<'_, Result<Delivery>>;
+
+    /// How many deliveries are selected.
+    async fn count(&self, selection: &Selection) -> Result<u64>;
+
+    /// How much of everything there is.
+    async fn statistics(&self) -> Result<Statistics>;
+
+    /// What runs and what waits of one handler and key.
+    async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState>;
+
+    /// Repairs one delivery by compare-and-set.
+    ///
+    /// Requeue: dead to pending, due at the given time, attempts 0, error history kept, requeues + 1. Bury: pending or
+    /// processing to dead with a reason; a worker that still runs it finds its lease lost.
+    async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome>;
+
+    /// Repairs those of `ids` that `selection` still selects, in one bulk write; returns how many changed.
+    async fn repair_selected(
+        &self,
+        ids: &[DeliveryId],
+        selection: &Selection,
+        repair: &Repair,
+        now: Timestamp,
+    ) -> Result<u64>;
+
+    /// Returns deliveries whose lease has run out to pending, due now; returns how many. All handlers when none is named.
+    async fn recover(&self, handlers: &[String], now: Timestamp) -> Result<u64>;
+
+    /// Deletes one batch of finished deliveries, by the time at which they finished, together with the events that no
+    /// delivery refers to any more, in one transaction. Purging is done when a batch comes back empty.
+    ///
+    /// An append or requeue that races conflicts with it, and one of the two starts again: there is never a delivery
+    /// without its event, nor an event left behind without delivery.
+    async fn purge_batch(&self, request: &PurgeRequest) -> Result<PurgeBatch>;
+
+    /// How many deliveries a purge with these limits would delete.
+    async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64>;
+
+    /// The counters of keys, by key.
+    fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>>;
+
+    /// Deletes the counters of those keys of a batch of which no delivery remains.
+    ///
+    /// The deletion pins the value that it read, in a transaction that looks again, so that an append in flight
+    /// conflicts with it. A pruned key starts again at 1 and still obeys the invariant.
+    async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch>;
+}
+
+/// An open transaction of a store.
+#[async_trait]
+pub trait Transaction: Send {
+    /// Appends events and a delivery for each of their handlers.
+    ///
+    /// Idempotent by event id: an event that exists stays as it is, and only the deliveries for handlers that lack one are
+    /// added. Race with another append of the same ids is a conflict that restarts the transaction, never an error that
+    /// ends it. A keyed event takes the next value of its key's counter, so that order by sequence is order by commit,
+    /// without gap or duplicate among the committed events of a key.
+    ///
+    /// # Errors
+    /// `Invalid` when an event breaks a limit of the model, `Conflict` when an id is there with another type, key or
+    /// payload. Nothing of the call was written then, and the transaction can still commit.
+    async fn append(&mut self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>>;
+
+    /// Completes a delivery with the transaction: it is done when the transaction commits, and only then.
+    async fn complete(&mut self, lease: &Lease, now: Timestamp) -> Result<Fenced>;
+
+    /// The backend's own transaction, for a handler that writes its data through it, such as
+    /// [`mongo::MongoTransaction`].
+    fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+impl dyn Store {
+    /// Records that one attempt succeeded, failed, or goes on: [`Store::settle`] for a single lease.
+    pub async fn settle_one(&self, lease: &Lease, outcome: Outcome, now: Timestamp) -> Result<Fenced> {
+        let settlement = Settlement { lease: lease.clone(), outcome };
+        let fenced = self.settle(std::slice::from_ref(&settlement), now).await?;
+        Ok(fenced.first().copied().unwrap_or(Fenced::LeaseLost))
+    }
+}

@@ -1,0 +1,218 @@
+//! What the operations of a store take and return.
+
+use std::time::Duration;
+
+use serde::Serialize;
+
+use crate::model::{Delivery, Failure, Lease, Status, Timestamp, Transition};
+
+/// What a store can do beyond the common contract.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    /// It parks long blocked deliveries.
+    pub parking: bool,
+    /// Its data is still there when the process ends.
+    pub durable: bool,
+}
+
+/// Which deliveries a worker asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRequest {
+    /// For these handlers; nothing is claimed when empty.
+    pub handlers: Vec<String>,
+    /// At most this many.
+    pub limit: usize,
+    /// How long the leases last.
+    pub lease: Duration,
+    /// Who asks, such as `host:pid`; kept for people to read, never compared.
+    pub owner: String,
+    /// The current time.
+    pub now: Timestamp,
+}
+
+/// A delivery that was claimed, as it stands under its new lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claimed {
+    /// The right to report its outcome.
+    pub lease: Lease,
+    /// The delivery.
+    pub delivery: Delivery,
+}
+
+/// What became of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The handler succeeded.
+    Complete,
+    /// The attempt failed, and another follows.
+    Reschedule {
+        /// Not before this time.
+        available_at: Timestamp,
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// The worker hands it back unused; the attempt is not counted.
+    Release,
+    /// The worker gives it up.
+    Bury {
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// The worker needs more time.
+    ExtendLease {
+        /// When the lease now runs out.
+        expires_at: Timestamp,
+    },
+}
+
+impl Outcome {
+    /// The change of state that this outcome means.
+    pub fn transition(&self) -> Transition {
+        match self.clone() {
+            Outcome::Complete => Transition::Complete,
+            Outcome::Reschedule { available_at, failure } => Transition::Reschedule { available_at, failure },
+            Outcome::Release => Transition::Release,
+            Outcome::Bury { failure } => Transition::Bury { failure },
+            Outcome::ExtendLease { expires_at } => Transition::ExtendLease { expires_at },
+        }
+    }
+}
+
+/// An outcome, and the lease that gives the right to report it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settlement {
+    /// The lease.
+    pub lease: Lease,
+    /// The outcome.
+    pub outcome: Outcome,
+}
+
+/// Whether a change that needs a lease was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[must_use]
+pub enum Fenced {
+    /// It was made.
+    Applied,
+    /// The lease is not held any more, and nothing was changed.
+    LeaseLost,
+}
+
+/// What an operator does to deliveries.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Repair {
+    /// Brings dead ones back.
+    Requeue {
+        /// Not before this time.
+        available_at: Timestamp,
+    },
+    /// Gives up pending and processing ones.
+    Bury {
+        /// Why.
+        reason: String,
+    },
+}
+
+impl Repair {
+    /// The change of state that this repair means.
+    pub fn transition(&self) -> Transition {
+        match self.clone() {
+            Repair::Requeue { available_at } => Transition::Requeue { available_at },
+            Repair::Bury { reason } => Transition::OperatorBury { reason },
+        }
+    }
+
+    /// The statuses that it applies to.
+    pub const fn applies_to(&self) -> &'static [Status] {
+        match self {
+            Repair::Requeue { .. } => &[Status::Dead],
+            Repair::Bury { .. } => &[Status::Pending, Status::Processing],
+        }
+    }
+}
+
+/// What a repair did to one delivery.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RepairOutcome {
+    /// It was changed.
+    Changed,
+    /// It is in a status to which the repair does not apply.
+    Skipped(Status),
+    /// There is no such delivery.
+    Missing,
+}
+
+/// Which finished deliveries to delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PurgeRequest {
+    /// Completed before this time; none when absent.
+    pub completed_before: Option<Timestamp>,
+    /// Dead since before this time; none when absent.
+    pub dead_before: Option<Timestamp>,
+    /// At most this many in one batch.
+    pub batch: u32,
+}
+
+/// What one batch of a purge deleted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PurgeBatch {
+    /// Deliveries.
+    pub deliveries: u64,
+    /// Events that no delivery referred to any more.
+    pub events: u64,
+}
+
+/// Which counters to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PruneRequest {
+    /// Those of keys behind this one; from the first when absent.
+    pub after: Option<String>,
+    /// At most this many.
+    pub batch: u32,
+    /// Count only, and delete nothing.
+    pub dry_run: bool,
+}
+
+/// What one batch of pruning did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PruneBatch {
+    /// Counters looked at.
+    pub examined: u64,
+    /// Counters of keys without deliveries: deleted, or only counted in a dry run.
+    pub pruned: u64,
+    /// The last key looked at; the next batch starts behind it. `None` when there are no more.
+    pub last: Option<String>,
+}
+
+/// What a setup did.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct SetupReport {
+    /// Names of what was created.
+    pub created: Vec<String>,
+    /// Names of what was there already.
+    pub existing: Vec<String>,
+}
+
+/// A difference between the store and what a setup would create.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SetupFinding {
+    /// The collection, table or index.
+    pub object: String,
+    /// What is wrong with it.
+    pub problem: SetupProblem,
+    /// The evidence, in a sentence.
+    pub detail: String,
+}
+
+/// What can be wrong with a collection, table or index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SetupProblem {
+    /// It is not there.
+    Missing,
+    /// It is there under another name.
+    ForeignName,
+    /// Something else has its name.
+    Conflicting,
+    /// It has to be unique and is not.
+    NotUnique,
+}
