@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Examples and exit codes.
 pub const DOCS: Docs = UNBUILT;
 
-/// Arguments of `bury`.
+/// Give up pending and processing deliveries
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 

@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 /// Examples and exit codes.
 pub const DOCS: Docs = UNBUILT;
 
-/// Arguments of `keys`.
+/// List and prune the counters of ordering keys
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 

@@ -9,7 +9,7 @@ use crate::cli::exit::Exit;
 /// Examples and exit codes.
 pub const DOCS: Docs = UNBUILT;
 
-/// Arguments of `recover`.
+/// Return deliveries with an expired lease to pending
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 
