@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::ControlFlow;
 
 use tokio::io::AsyncBufRead;
 
@@ -17,9 +18,6 @@ const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
 
 /// Who receives an event of a type when the event itself does not say.
 pub type HandlersOf<'a> = dyn Fn(&str) -> Vec<String> + Send + Sync + 'a;
-
-/// Takes what one committed batch did, in the order of its lines.
-pub type BatchSink<'a> = dyn FnMut(&[Appended]) -> io::Result<()> + Send + 'a;
 
 /// How a stream is published.
 #[derive(Clone, Copy)]
@@ -47,7 +45,7 @@ pub struct PublishReport {
     pub next_line: u64,
 }
 
-/// Why a stream was not published to its end. Nothing of the batch in which that happened was written.
+/// Why a stream was not published to its end. Unless said otherwise nothing of the batch at hand was written.
 #[derive(Debug)]
 pub enum Stopped {
     /// It was stopped from outside.
@@ -75,8 +73,8 @@ pub enum Stopped {
         /// What it said.
         error: StoreError,
     },
-    /// What a batch did was written, and could not be told.
-    Untold(io::Error),
+    /// The sink wanted no more. The last batch that it was told is written.
+    Declined,
 }
 
 impl fmt::Display for Stopped {
@@ -87,7 +85,7 @@ impl fmt::Display for Stopped {
             Stopped::Unreadable { line, error } => write!(f, "line {line} cannot be read: {error}"),
             Stopped::Refused { first, last, error } if first == last => write!(f, "line {first}: {error}"),
             Stopped::Refused { first, last, error } => write!(f, "lines {first} to {last}: {error}"),
-            Stopped::Untold(error) => write!(f, "the result cannot be written: {error}"),
+            Stopped::Declined => f.write_str("stopped"),
         }
     }
 }
@@ -113,11 +111,13 @@ impl PublishPlan<'_> {
     ///
     /// A line that is refused stops the stream: nothing of its batch is written, and the batches before it stay. Running
     /// a stream again is idempotent for those lines alone that carry an id.
+    ///
+    /// `sink` is told what each committed batch did, in the order of its lines, and says whether to go on.
     pub async fn publish_lines(
         &self,
         store: &dyn Store,
-        reader: impl AsyncBufRead + Send + Unpin,
-        sink: &mut BatchSink<'_>,
+        reader: impl AsyncBufRead + Unpin,
+        sink: &mut impl FnMut(&[Appended]) -> ControlFlow<()>,
         control: &Control<'_>,
     ) -> PublishReport {
         let mut lines = Lines::new(reader);
@@ -129,8 +129,8 @@ impl PublishPlan<'_> {
     async fn publish_batches(
         &self,
         store: &dyn Store,
-        lines: &mut Lines<impl AsyncBufRead + Send + Unpin>,
-        sink: &mut BatchSink<'_>,
+        lines: &mut Lines<impl AsyncBufRead + Unpin>,
+        sink: &mut impl FnMut(&[Appended]) -> ControlFlow<()>,
         control: &Control<'_>,
         report: &mut PublishReport,
     ) -> Result<(), Stopped> {
@@ -142,7 +142,9 @@ impl PublishPlan<'_> {
                 let appended = appended.map_err(|error| batch.refused(error))?;
                 report.add(&appended);
                 report.next_line = batch.next_line;
-                sink(&appended).map_err(Stopped::Untold)?;
+                if sink(&appended).is_break() {
+                    return Err(Stopped::Declined);
+                }
                 (control.progress)(report.lines);
             }
             report.next_line = batch.next_line;
@@ -239,7 +241,9 @@ mod tests {
     }
 
     async fn publish(bench: &Bench, store: &dyn Store, batch_size: usize, text: &str) -> PublishReport {
-        plan(batch_size).publish_lines(store, text.as_bytes(), &mut |_| Ok(()), &bench.control()).await
+        plan(batch_size)
+            .publish_lines(store, text.as_bytes(), &mut |_| ControlFlow::Continue(()), &bench.control())
+            .await
     }
 
     #[tokio::test]
@@ -254,7 +258,7 @@ mod tests {
         let mut told = Vec::new();
         let mut sink = |appended: &[Appended]| {
             told.extend(appended.iter().map(|event| event.id.to_string()));
-            Ok(())
+            ControlFlow::Continue(())
         };
         let text = lines(1..=25);
         let report = plan(10).publish_lines(&store, text.as_bytes(), &mut sink, &bench.control()).await;
@@ -318,8 +322,14 @@ mod tests {
         let text = "{\"type\":\"known\",\"payload\":1}\n\
             {\"type\":\"unknown\",\"payload\":1,\"handlers\":[\"own\"]}\n\
             {\"type\":\"unknown\",\"payload\":1}";
-        let report =
-            plan.publish_lines(&bench.store, text.as_bytes(), &mut |_| Ok(()), &bench.control()).await;
+        let report = plan
+            .publish_lines(
+                &bench.store,
+                text.as_bytes(),
+                &mut |_| ControlFlow::Continue(()),
+                &bench.control(),
+            )
+            .await;
         assert_eq!(
             report.stopped.unwrap().to_string(),
             "line 3: handlers: none is named, and none is known to subscribe to `unknown`"
@@ -347,10 +357,21 @@ mod tests {
             go_on()
         });
         let reader = tokio::io::BufReader::new(reader);
-        let report = plan(5).publish_lines(&store, reader, &mut |_| Ok(()), &bench.control()).await;
+        let report =
+            plan(5).publish_lines(&store, reader, &mut |_| ControlFlow::Continue(()), &bench.control()).await;
         assert!(matches!(report.stopped, Some(Stopped::Interrupted)));
         assert_eq!((report.lines, report.next_line), (5, 6));
         assert_eq!(bench.count(Status::Pending).await, 5);
+    }
+
+    #[tokio::test]
+    async fn the_sink_can_stop_it_behind_a_batch() {
+        let bench = Bench::new();
+        let text = lines(1..=25);
+        let mut sink = |_: &[Appended]| ControlFlow::Break(());
+        let report = plan(10).publish_lines(&bench.store, text.as_bytes(), &mut sink, &bench.control()).await;
+        assert!(matches!(report.stopped, Some(Stopped::Declined)));
+        assert_eq!((report.lines, report.next_line, bench.count(Status::Pending).await), (10, 11, 10));
     }
 
     #[tokio::test]
