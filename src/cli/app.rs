@@ -138,43 +138,30 @@ impl GlobalArgs {
 /// The commands. Each has a file of its own, with its arguments and what it does.
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Create or check collections and indexes
     #[command(after_long_help = setup::DOCS.after_help())]
     Setup(setup::Args),
-    /// Append events
     #[command(after_long_help = publish::DOCS.after_help())]
     Publish(publish::Args),
-    /// List deliveries
     #[command(after_long_help = list::DOCS.after_help())]
     List(list::Args),
-    /// Show one delivery with its event, its history, and what blocks it
     #[command(after_long_help = show::DOCS.after_help())]
     Show(show::Args),
-    /// Count deliveries by handler and status
     #[command(after_long_help = stats::DOCS.after_help())]
     Stats(stats::Args),
-    /// Bring dead deliveries back
     #[command(after_long_help = requeue::DOCS.after_help())]
     Requeue(requeue::Args),
-    /// Give up pending and processing deliveries
     #[command(after_long_help = bury::DOCS.after_help())]
     Bury(bury::Args),
-    /// Delete what finished long ago
     #[command(after_long_help = purge::DOCS.after_help())]
     Purge(purge::Args),
-    /// List and prune the counters of ordering keys
     #[command(after_long_help = keys::DOCS.after_help())]
     Keys(keys::Args),
-    /// Return deliveries with an expired lease to pending
     #[command(after_long_help = recover::DOCS.after_help())]
     Recover(recover::Args),
-    /// Be a worker: hand deliveries to commands
     #[command(after_long_help = run::DOCS.after_help())]
     Run(run::Args),
-    /// Print the completions of a shell
     #[command(after_long_help = completions::DOCS.after_help())]
     Completions(completions::Args),
-    /// Print a manual page, or write all of them
     #[command(after_long_help = man::DOCS.after_help())]
     Man(man::Args),
 }
@@ -193,7 +180,9 @@ impl Command {
         match self {
             Command::Run(args) => run::run(context, args).await,
             Command::Setup(args) => interrupts.stops(setup::run(context, args)).await,
-            Command::List(args) => interrupts.stops(list::run(context, args)).await,
+            Command::List(args) => {
+                interrupts.stops_when_insisted(list::run(context, args, &interrupts)).await
+            }
             Command::Show(args) => interrupts.stops(show::run(context, args)).await,
             Command::Stats(args) => interrupts.stops(stats::run(context, args)).await,
             Command::Completions(args) => completions::run(context, args),
@@ -208,5 +197,26 @@ impl Command {
     }
 }
 
+/// The examples and exit codes of the command with this name, such as `relayctl-list`; those of a subcommand are its
+/// command's.
+pub fn docs_of(name: &str) -> &'static Docs {
+    match name.split('-').nth(1) {
+        Some("setup") => &setup::DOCS,
+        Some("publish") => &publish::DOCS,
+        Some("list") => &list::DOCS,
+        Some("show") => &show::DOCS,
+        Some("stats") => &stats::DOCS,
+        Some("requeue") => &requeue::DOCS,
+        Some("bury") => &bury::DOCS,
+        Some("purge") => &purge::DOCS,
+        Some("keys") => &keys::DOCS,
+        Some("recover") => &recover::DOCS,
+        Some("run") => &run::DOCS,
+        Some("completions") => &completions::DOCS,
+        Some("man") => &man::DOCS,
+        _ => &DOCS,
+    }
+}
+
 /// The examples and exit codes of a command that is being built.
-pub const UNBUILT: Docs = Docs { examples: &[], exits: STORE_EXITS };
+pub const UNBUILT: Docs = Docs { examples: &[("relayctl stats", "")], exits: STORE_EXITS };

@@ -9,6 +9,7 @@ mod style;
 use std::io::{self, IsTerminal, Write};
 
 use crate::cli::error::{CliError, CliResult};
+use crate::cli::render::table::Canvas;
 use crate::cli::render::text::visible_lines;
 use crate::config::{OutputFormat, redact};
 
@@ -116,6 +117,11 @@ impl Ui {
         }
         let (terminal_size::Width(width), _) = terminal_size::terminal_size_of(io::stdout())?;
         Some(usize::from(width)).filter(|width| *width > 0)
+    }
+
+    /// What a table has to fit on standard output.
+    pub fn canvas(&self) -> Canvas {
+        Canvas { width: self.output_width(), has_color: self.out.has_color }
     }
 
     /// `text` in the colour of its meaning, for standard output.

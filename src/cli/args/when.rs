@@ -10,11 +10,11 @@ use crate::model::Timestamp;
 /// When it becomes due; at once unless one of these is given.
 #[derive(Args, Clone, Copy, Debug, Default)]
 pub struct WhenArgs {
-    /// Not before this much time has passed: 90s, 15m, 2h, 7d.
+    /// Not before this much time has passed: 90s, 15m, 2h, 7d
     #[arg(long, value_name = "DURATION", value_parser = duration, conflicts_with = "at")]
     pub delay: Option<Duration>,
 
-    /// Not before this instant: RFC 3339 with an offset.
+    /// Not before this instant: RFC 3339 with an offset
     #[arg(long, value_name = "TIME", value_parser = instant)]
     pub at: Option<Timestamp>,
 }

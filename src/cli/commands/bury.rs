@@ -23,7 +23,7 @@ pub const DOCS: Docs = Docs {
     exits: BULK_EXITS,
 };
 
-/// Arguments of `bury`.
+/// Give up pending and processing deliveries
 ///
 /// A buried delivery is dead: no worker takes it, and it does not block its key any more. A worker that is running it
 /// finds its lease lost, and what it reports is not recorded. `relayctl requeue` brings it back.
@@ -33,11 +33,10 @@ pub const DOCS: Docs = Docs {
 /// needs --yes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which deliveries, and how fast.
     #[command(flatten)]
     selection: SelectionArgs,
 
-    /// Why; recorded as the last error of each delivery. By default it says who buried it.
+    /// Why; recorded as the last error of each delivery; by default it says who buried it
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }

@@ -31,7 +31,7 @@ const RECENT: Duration = Duration::from_secs(3_600);
 
 const PURGE: Verb = Verb { infinitive: "delete", past: "deleted" };
 
-/// Arguments of `purge`.
+/// Delete what finished long ago
 ///
 /// Deliveries are deleted by the time at which they finished, in batches of one transaction each, together with the
 /// events that no delivery refers to any more. Stopping it at any time is safe: what was deleted stays deleted.
@@ -41,23 +41,23 @@ const PURGE: Verb = Verb { infinitive: "delete", past: "deleted" };
 /// that needs --yes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Delete deliveries that were completed before this time: how long ago (7d), or RFC 3339 with an offset.
+    /// Delete deliveries that were completed before this time: how long ago (7d), or RFC 3339 with an offset
     #[arg(long, value_name = "AGE", default_value = "7d", value_parser = TimeArg::parse)]
     completed_before: TimeArg,
 
-    /// Delete deliveries that have been dead since before this time; by default none.
+    /// Delete deliveries that have been dead since before this time; by default none
     #[arg(long, value_name = "AGE", value_parser = TimeArg::parse)]
     dead_before: Option<TimeArg>,
 
-    /// Delete this many deliveries in one transaction.
+    /// Delete this many deliveries in one transaction
     #[arg(long, value_name = "N", default_value = "500")]
     batch_size: NonZeroU32,
 
-    /// Delete at most this many deliveries in all.
+    /// Delete at most this many deliveries in all
     #[arg(long, value_name = "N")]
     max: Option<NonZeroU64>,
 
-    /// Only say how many would be deleted.
+    /// Only say how many would be deleted
     #[arg(short = 'n', long)]
     dry_run: bool,
 }

@@ -17,14 +17,14 @@ pub const DOCS: Docs = Docs {
     exits: STORE_EXITS,
 };
 
-/// Arguments of `recover`.
+/// Return deliveries with an expired lease to pending
 ///
 /// Every claim of a worker takes deliveries with an expired lease all by itself. This command makes them pending at
 /// once, which is of use when no worker asks for their handler, or to see the true numbers. The attempt that was lost
 /// stays counted.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Only deliveries of this handler; may be given more than once.
+    /// Only deliveries of this handler; may be given more than once
     #[arg(long = "handler", value_name = "HANDLER", value_parser = name)]
     handlers: Vec<String>,
 }

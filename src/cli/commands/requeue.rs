@@ -25,7 +25,7 @@ pub const DOCS: Docs = Docs {
     exits: BULK_EXITS,
 };
 
-/// Arguments of `requeue`.
+/// Bring dead deliveries back
 ///
 /// A requeued delivery is pending again with no attempts counted; the history of its errors is kept. It is a dead
 /// delivery that is meant: others are skipped when they are given by id, and never selected by a filter.
@@ -35,15 +35,13 @@ pub const DOCS: Docs = Docs {
 /// a program, it needs --yes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Which deliveries, and how fast.
     #[command(flatten)]
     selection: SelectionArgs,
 
-    /// When they are due.
     #[command(flatten)]
     when: WhenArgs,
 
-    /// Why; becomes part of the report.
+    /// Why; becomes part of the report
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 }

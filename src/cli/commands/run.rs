@@ -9,7 +9,7 @@ use crate::cli::exit::Exit;
 /// Examples and exit codes.
 pub const DOCS: Docs = UNBUILT;
 
-/// Arguments of `run`.
+/// Be a worker: hand deliveries to commands
 #[derive(Debug, clap::Args)]
 pub struct Args {}
 

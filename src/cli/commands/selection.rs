@@ -29,19 +29,18 @@ pub struct SelectionArgs {
     #[arg(value_name = "ID", value_parser = name, conflicts_with = "FilterArgs")]
     pub ids: Vec<String>,
 
-    /// Or the deliveries that meet these conditions.
     #[command(flatten)]
     pub filter: FilterArgs,
 
-    /// Change at most this many of those that the filter selects, the oldest first.
+    /// Change at most this many of those that the filter selects, the oldest first
     #[arg(long, value_name = "N", conflicts_with = "ids")]
     pub limit: Option<NonZeroU64>,
 
-    /// Change no more than so many in a second (50/s), minute (600/m) or hour (1000/h).
+    /// Change no more than so many in a second (50/s), minute (600/m) or hour (1000/h)
     #[arg(long, value_name = "RATE")]
     pub rate: Option<Rate>,
 
-    /// Only say what would be changed.
+    /// Only say what would be changed
     #[arg(short = 'n', long)]
     pub dry_run: bool,
 }

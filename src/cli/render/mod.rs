@@ -1,5 +1,6 @@
 //! From data to text: untrusted text made harmless, times, tables, and one writer for each output format.
 
+pub mod delivery;
 pub mod json;
 pub mod listing;
 pub mod table;

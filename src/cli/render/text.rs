@@ -73,6 +73,32 @@ pub fn fit(text: &str, limit: usize) -> String {
     kept
 }
 
+/// `text` in lines of at most `limit` columns, broken between words where possible.
+pub fn wrap(text: &str, limit: usize) -> Vec<String> {
+    let limit = limit.max(1);
+    let mut lines = vec![String::new()];
+    for word in text.split_word_bounds() {
+        for piece in pieces(word, limit) {
+            let line = lines.last_mut().expect("there is always a line");
+            if width(line) + width(&piece) <= limit {
+                line.push_str(&piece);
+            } else if !piece.trim().is_empty() {
+                lines.push(piece);
+            }
+        }
+    }
+    lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// A word, in pieces if it is wider than a line.
+fn pieces(word: &str, limit: usize) -> Vec<String> {
+    if width(word) <= limit {
+        vec![word.to_owned()]
+    } else {
+        word.graphemes(true).map(str::to_owned).collect()
+    }
+}
+
 /// `text` filled up with spaces to `columns`.
 pub fn pad(text: &str, columns: usize, to_the_right: bool) -> String {
     let fill = " ".repeat(columns.saturating_sub(width(text)));
@@ -111,6 +137,14 @@ mod tests {
         for limit in 0..20 {
             assert!(width(&fit("a日é👩‍👩‍👧‍👦x\u{301}日本語שלום", limit)) <= limit);
         }
+    }
+
+    #[test]
+    fn wrapping_keeps_every_word() {
+        assert_eq!(wrap("one two three", 8), ["one two", "three"]);
+        assert_eq!(wrap("abcdefghij k", 4), ["abcd", "efgh", "ij k"]);
+        assert_eq!(wrap("", 4), [""]);
+        assert_eq!(wrap("日本語", 3), ["日", "本", "語"]);
     }
 
     #[test]
