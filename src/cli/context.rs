@@ -14,9 +14,9 @@ use crate::config::Settings;
 use crate::model::Timestamp;
 use crate::store::{self, ErrorKind, OpenOptions, SetupProblem, Store, StoreError};
 
-/// How much longer than the connect timeout opening a store may take: a server that accepts a connection and then
-/// says nothing is given up, too.
-const OPEN_GRACE: Duration = Duration::from_millis(250);
+/// The part of the connect timeout that is kept for finding out why a server does not answer as it should, so that
+/// the user has an answer when the whole is over.
+const KEPT_FOR_DIAGNOSIS: f64 = 0.2;
 
 /// Everything that a command needs.
 #[derive(Debug)]
@@ -64,23 +64,32 @@ impl Context {
         self.connect_timeout
     }
 
-    /// The store, opened on the first call.
+    /// The store, opened on the first call. Later calls that find no server fail after the connect timeout.
     ///
     /// # Errors
     /// When none is configured, or it cannot be opened.
     pub async fn store(&self) -> CliResult<&Arc<dyn Store>> {
-        self.store.get_or_try_init(|| self.open()).await
+        self.patient_store(self.connect_timeout).await
     }
 
-    async fn open(&self) -> CliResult<Arc<dyn Store>> {
+    /// The store for a command that outlives a failover: once open, its calls wait this long for a server.
+    ///
+    /// # Errors
+    /// When none is configured, or it cannot be opened.
+    pub async fn patient_store(&self, patience: Duration) -> CliResult<&Arc<dyn Store>> {
+        self.store.get_or_try_init(|| self.open(patience)).await
+    }
+
+    async fn open(&self, patience: Duration) -> CliResult<Arc<dyn Store>> {
         let url = self.settings.store_url()?;
         let options = OpenOptions {
             database: self.settings.database.as_ref().map(|database| database.value.clone()),
             prefix: self.settings.prefix.value.clone(),
-            connect_timeout: self.connect_timeout,
+            connect_timeout: self.connect_timeout.mul_f64(1.0 - KEPT_FOR_DIAGNOSIS),
+            patience,
         };
         let opening = store::open(url.expose(), &options);
-        let store = match tokio::time::timeout(self.connect_timeout + OPEN_GRACE, opening).await {
+        let store = match tokio::time::timeout(self.connect_timeout, opening).await {
             Ok(opened) => opened.map_err(|error| self.cannot_open(error))?,
             Err(_) => return Err(self.no_answer(&url.to_string())),
         };
