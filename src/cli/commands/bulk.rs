@@ -22,6 +22,17 @@ pub fn deliveries(count: u64) -> String {
     count_of(count, "delivery", "deliveries")
 }
 
+/// Runs `work`, which changes nothing yet, until it ends or a signal asks to stop.
+///
+/// # Errors
+/// Those of `work`, and the interruption.
+pub async fn before_any_change<T>(
+    stop: &CancellationToken,
+    work: impl Future<Output = CliResult<T>>,
+) -> CliResult<T> {
+    stop.run_until_cancelled(work).await.unwrap_or_else(|| Err(CliError::interrupted()))
+}
+
 /// Makes sure that the change is wanted. `question` is asked only where there is something to change; whether somebody
 /// can be asked at all is looked at in any case, so that a script without `--yes` fails the first time it is tried.
 ///

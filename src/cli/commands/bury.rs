@@ -33,12 +33,12 @@ pub const DOCS: Docs = Docs {
 /// needs --yes.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    #[command(flatten)]
-    selection: SelectionArgs,
-
     /// Why; recorded as the last error of each delivery; by default it says who buried it
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+
+    #[command(flatten)]
+    selection: SelectionArgs,
 }
 
 /// Runs `bury`.

@@ -5,11 +5,11 @@ use std::num::NonZeroU32;
 use futures_util::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{Told, conclude, count_of, error_text, tell, with_progress};
+use super::bulk::{Told, before_any_change, conclude, count_of, error_text, tell, with_progress};
 use crate::cli::args::values::name;
 use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
-use crate::cli::error::{CliError, CliResult};
+use crate::cli::error::CliResult;
 use crate::cli::exit::Exit;
 use crate::cli::render::listing::{Listing, Record};
 use crate::cli::render::table::{Cell, Column};
@@ -72,10 +72,7 @@ struct PruneArgs {
 /// Those of the store and of standard output.
 pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> CliResult<Exit> {
     match &args.command {
-        KeysCommand::List(args) => {
-            let listing = list(context, args);
-            stop.run_until_cancelled(listing).await.unwrap_or_else(|| Err(CliError::interrupted()))
-        }
+        KeysCommand::List(args) => before_any_change(stop, list(context, args)).await,
         KeysCommand::Prune(args) => prune(context, args, stop).await,
     }
 }
@@ -138,7 +135,7 @@ async fn prune(context: &Context, args: &PruneArgs, stop: &CancellationToken) ->
     if !args.dry_run {
         context.require_writable("keys prune")?;
     }
-    context.require_schema().await?;
+    before_any_change(stop, context.require_schema()).await?;
     let store = &**context.store().await?;
     let batch = args.batch_size.get();
     let work = async |control: Control<'_>| prune_keys(store, batch, args.dry_run, &control).await;

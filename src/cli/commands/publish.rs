@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use serde_json::{Map, Value};
 use tokio_util::sync::CancellationToken;
 
+use super::bulk::before_any_change;
 use crate::cli::args::values::name;
 use crate::cli::args::when::WhenArgs;
 use crate::cli::context::Context;
@@ -50,16 +51,15 @@ pub const DOCS: Docs = Docs {
 /// An event is appended in one transaction with a delivery for each of its handlers. Its id makes that idempotent: an
 /// event that is there already stays as it is, and only handlers that lack a delivery get one.
 ///
-/// With --jsonl many events are read, one JSON object a line:
+/// With --jsonl many events are read, one JSON object a line, of these members:
 ///
-///   {type, payload, key?, id?, handlers?: [...], headers?, metadata?, correlationId?, causationId?,
-///   aggregateId?, availableAt?, maxAttempts?}
+/// {type, payload, key?, id?, handlers?: [...], headers?, metadata?, correlationId?, causationId?, aggregateId?,
+/// availableAt?, maxAttempts?}
 ///
-/// and appended in transactions of --batch-size lines. A line that is refused stops the stream: nothing of its batch
+/// They are appended in transactions of --batch-size lines. A line that is refused stops the stream: nothing of its batch
 /// is written, and the batches before it stay. The message says at which line to start again. To run a stream again
 /// from its beginning is safe only where the lines have ids.
 #[derive(Debug, clap::Args)]
-#[command(verbatim_doc_comment)]
 pub struct Args {
     /// The type of the event, such as order.placed.v1
     #[arg(value_name = "TYPE", value_parser = name, required_unless_present = "jsonl")]
@@ -163,15 +163,18 @@ pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> Cl
             stream::publish(context, args.batch_size, &receivers, &input, stop).await
         }
         None => {
-            let event = stop.run_until_cancelled(read_event(args, &receivers, context.now()));
-            let event = event.await.unwrap_or_else(|| Err(CliError::interrupted()))?;
+            let prepare = async {
+                let event = read_event(args, &receivers, context.now()).await?;
+                context.require_schema().await?;
+                Ok(event)
+            };
+            let event = before_any_change(stop, prepare).await?;
             publish_one(context, event).await
         }
     }
 }
 
 async fn publish_one(context: &Context, event: NewEvent) -> CliResult<Exit> {
-    context.require_schema().await?;
     let appended = context.store().await?.append(&[event], context.now()).await?;
     let mut telling = Telling::new(context);
     telling.tell(&appended)?;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{Told, Verb, ask, conclude, count_of, deliveries, error_text, tell, with_progress};
+use super::bulk::{
+    Told, Verb, ask, before_any_change, conclude, count_of, deliveries, error_text, tell, with_progress,
+};
 use crate::cli::args::values::TimeArg;
 use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
@@ -92,9 +94,12 @@ pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> Cl
     if !args.dry_run {
         context.require_writable("purge")?;
     }
-    context.require_schema().await?;
-    let store = &**context.store().await?;
-    let plan = PurgePlan::new(store, request).await?;
+    let prepare = async {
+        context.require_schema().await?;
+        let store = &**context.store().await?;
+        Ok((store, PurgePlan::new(store, request).await?))
+    };
+    let (store, plan) = before_any_change(stop, prepare).await?;
     let amount = args.max().map_or(plan.matched(), |max| max.min(plan.matched()));
     if args.dry_run {
         let deliveries = BulkReport::about(plan.matched());

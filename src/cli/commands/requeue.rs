@@ -36,14 +36,14 @@ pub const DOCS: Docs = Docs {
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    selection: SelectionArgs,
-
-    #[command(flatten)]
     when: WhenArgs,
 
     /// Why; becomes part of the report
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+
+    #[command(flatten)]
+    selection: SelectionArgs,
 }
 
 /// Runs `requeue`.

@@ -1,17 +1,21 @@
 //! Which deliveries a repair is about, by id or by filter, and the repair itself: what requeue and bury share.
 
+use std::io;
 use std::num::NonZeroU64;
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 
-use super::bulk::{Told, Verb, ask, conclude, deliveries, error_text, tell, with_progress};
+use super::bulk::{
+    Told, Verb, ask, before_any_change, conclude, deliveries, error_text, tell, with_progress,
+};
 use crate::cli::args::filter::FilterArgs;
 use crate::cli::args::values::name;
 use crate::cli::context::Context;
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
-use crate::cli::render::text::{fit, visible};
+use crate::cli::render::listing::Record as _;
+use crate::cli::render::table::{Canvas, Cell, Layout};
 use crate::model::{Delivery, DeliveryId, Timestamp};
 use crate::ops::{Bounds, BulkReport, Control, Inapplicable, ItemOutcome, Rate, RepairPlan, repair_each};
 use crate::store::{Repair, Store};
@@ -19,18 +23,12 @@ use crate::store::{Repair, Store};
 /// How many deliveries are shown before the question.
 const SAMPLE: usize = 5;
 
-/// The columns that an error message takes in a sample.
-const SAMPLE_ERROR_COLUMNS: usize = 60;
-
 /// Which deliveries, and how many of them how fast.
 #[derive(clap::Args, Debug)]
 pub struct SelectionArgs {
     /// The deliveries, by id; a single - reads ids from standard input, one a line
-    #[arg(value_name = "ID", value_parser = name, conflicts_with = "FilterArgs")]
+    #[arg(value_name = "ID", value_parser = name)]
     pub ids: Vec<String>,
-
-    #[command(flatten)]
-    pub filter: FilterArgs,
 
     /// Change at most this many of those that the filter selects, the oldest first
     #[arg(long, value_name = "N", conflicts_with = "ids")]
@@ -43,6 +41,10 @@ pub struct SelectionArgs {
     /// Only say what would be changed
     #[arg(short = 'n', long)]
     pub dry_run: bool,
+
+    // Last, as what follows would stand under its heading in the help.
+    #[command(flatten)]
+    pub filter: FilterArgs,
 }
 
 /// A repair on the command line.
@@ -72,15 +74,17 @@ pub async fn run(
 ) -> CliResult<Exit> {
     let by_filter = args.ids.is_empty();
     let filter = args.filter.resolve(command.now);
-    if by_filter && filter.is_empty() {
-        return Err(nothing_selected(command.name));
+    match (by_filter, filter.is_empty()) {
+        (true, true) => return Err(nothing_selected(command.name)),
+        (false, false) => return Err(selected_twice(command.name)),
+        _ => {}
     }
     let plan = RepairPlan::new(&filter, command.repair.clone(), command.now);
     let plan = if by_filter { Some(plan.map_err(inapplicable)?) } else { None };
     if !args.dry_run {
         context.require_writable(command.name)?;
     }
-    context.require_schema().await?;
+    before_any_change(stop, context.require_schema()).await?;
     match plan {
         Some(plan) => by_plan(context, args, command, plan, stop).await,
         None => by_ids(context, args, command, stop).await,
@@ -93,6 +97,11 @@ fn nothing_selected(command: &str) -> CliError {
     ))
     .with_hint(format!("relayctl {command} ID..., or relayctl {command} --handler HANDLER --since 2h"))
     .with_hint("see the possible conditions with --help")
+}
+
+fn selected_twice(command: &str) -> CliError {
+    CliError::usage(format!("`{command}` takes ids or conditions, and not both"))
+        .with_hint("leave the ids out to change all that meet the conditions")
 }
 
 fn inapplicable(error: Inapplicable) -> CliError {
@@ -113,15 +122,15 @@ async fn by_plan(
     stop: &CancellationToken,
 ) -> CliResult<Exit> {
     let store = &**context.store().await?;
-    let plan = plan.counted(store).await?;
+    let plan = before_any_change(stop, async { Ok(plan.counted(store).await?) }).await?;
     let limit = args.limit.map(NonZeroU64::get);
     let amount = limit.map_or(plan.matched(), |limit| limit.min(plan.matched()));
     if args.dry_run {
-        show_sample(context, store, &plan, amount).await?;
+        before_any_change(stop, show_sample(context, store, &plan, amount)).await?;
         return finish(context, args, command, BulkReport::about(plan.matched()));
     }
     if context.ui().can_ask() {
-        show_sample(context, store, &plan, amount).await?;
+        before_any_change(stop, show_sample(context, store, &plan, amount)).await?;
     }
     ask(context, &question(command.verb, amount, plan.matched()), amount)?;
     let bounds = Bounds { limit, rate: args.rate };
@@ -139,31 +148,30 @@ fn question(verb: Verb, amount: u64, matched: u64) -> String {
     }
 }
 
+/// Shows people the first of those that will be changed.
 async fn show_sample(context: &Context, store: &dyn Store, plan: &RepairPlan, amount: u64) -> CliResult {
-    if amount == 0 {
+    if amount == 0 || context.ui().format().is_machine() {
         return Ok(());
     }
     let size = usize::try_from(amount).unwrap_or(SAMPLE).min(SAMPLE);
-    for delivery in plan.sample(store, size).await? {
-        context.ui().note(&format!("  {}", sample_line(context, &delivery)));
-    }
+    let sample = plan.sample(store, size).await?;
+    let times = context.times();
+    let rows: Vec<Vec<Cell>> = sample.iter().map(|delivery| delivery.cells(&times)).collect();
+    context.ui().note(&table(&rows, context.ui().canvas().width).map_err(CliError::output)?);
     let more = amount.saturating_sub(SAMPLE as u64);
     if more > 0 {
-        context.ui().note(&format!("  … and {more} more"));
+        context.ui().note(&format!("… and {more} more"));
     }
     Ok(())
 }
 
-fn sample_line(context: &Context, delivery: &Delivery) -> String {
-    let changed = context.times().show(delivery.updated_at);
-    let words =
-        [delivery.id.as_str(), &delivery.handler, &delivery.event_type, delivery.status.as_str(), &changed];
-    let mut line = words.map(visible).join("  ");
-    if let Some(error) = &delivery.last_error {
-        line.push_str("  ");
-        line.push_str(&fit(&visible(error), SAMPLE_ERROR_COLUMNS));
-    }
-    line
+/// A table of deliveries without colours, as a text.
+fn table(rows: &[Vec<Cell>], width: Option<usize>) -> io::Result<String> {
+    let layout = Layout::new(Delivery::COLUMNS, rows, Canvas { width, has_color: false });
+    let mut text = Vec::new();
+    layout.write_head(&mut text)?;
+    rows.iter().try_for_each(|row| layout.write_row(&mut text, row))?;
+    Ok(String::from_utf8_lossy(&text).trim_end().to_owned())
 }
 
 // ---- by id -------------------------------------------------------------------------------------------------------
@@ -175,9 +183,7 @@ async fn by_ids(
     stop: &CancellationToken,
 ) -> CliResult<Exit> {
     let ids = match args.ids.as_slice() {
-        [dash] if dash == "-" => {
-            stop.run_until_cancelled(read_ids()).await.unwrap_or_else(|| Err(CliError::interrupted()))?
-        }
+        [dash] if dash == "-" => before_any_change(stop, read_ids()).await?,
         ids => ids.iter().map(|id| DeliveryId::from(id.as_str())).collect(),
     };
     let store = &**context.store().await?;

@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 use super::Receivers;
 use super::input::Input;
 use super::told::Telling;
-use crate::cli::commands::bulk::{count_of, with_progress};
+use crate::cli::commands::bulk::{before_any_change, count_of, with_progress};
 use crate::cli::context::Context;
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
@@ -26,9 +26,12 @@ pub async fn publish(
     input: &Input,
     stop: &CancellationToken,
 ) -> CliResult<Exit> {
-    let reader = input.open().await?;
-    context.require_schema().await?;
-    let store = &**context.store().await?;
+    let prepare = async {
+        let reader = input.open().await?;
+        context.require_schema().await?;
+        Ok((reader, &**context.store().await?))
+    };
+    let (reader, store) = before_any_change(stop, prepare).await?;
     let handlers_of = |event_type: &str| receivers.of_type(event_type);
     let plan = PublishPlan { batch_size: batch_size.get() as usize, handlers_of: &handlers_of };
     let mut telling = Telling::new(context);
