@@ -42,6 +42,11 @@ impl Interrupts {
         &self.requested
     }
 
+    /// Cancelled by the second signal: what runs stops where it stands.
+    pub fn insisted(&self) -> &CancellationToken {
+        &self.insisted
+    }
+
     /// Runs `work`, which has nothing to tell when it is interrupted, until it ends or the first signal comes.
     ///
     /// # Errors
