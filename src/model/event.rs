@@ -127,11 +127,23 @@ impl NewEvent {
     ///
     /// Headers and metadata may differ: a caller that repeats an append may well carry another trace.
     pub fn difference_from(&self, stored: &Event) -> Option<&'static str> {
-        if self.event_type != stored.event_type {
+        self.difference((&stored.event_type, &stored.key, &stored.payload))
+    }
+
+    /// The field in which this event differs from another one of the same id that is to be appended with it, if any.
+    pub fn difference_from_twin(&self, twin: &NewEvent) -> Option<&'static str> {
+        self.difference((&twin.event_type, &twin.key, &twin.payload))
+    }
+
+    fn difference(
+        &self,
+        (event_type, key, payload): (&String, &Option<String>, &Value),
+    ) -> Option<&'static str> {
+        if self.event_type != *event_type {
             Some("type")
-        } else if self.key != stored.key {
+        } else if self.key != *key {
             Some("key")
-        } else if self.payload != stored.payload {
+        } else if self.payload != *payload {
             Some("payload")
         } else {
             None

@@ -13,8 +13,10 @@ pub struct OpenOptions {
     pub database: Option<String>,
     /// What the names of the collections begin with.
     pub prefix: String,
-    /// How long to look for a server.
+    /// How long to wait for the first answer.
     pub connect_timeout: Duration,
+    /// How long later calls wait for a server to be found; a worker wants more than a failover takes.
+    pub patience: Duration,
 }
 
 /// Opens the store at `url`, and makes sure that it answers and can do transactions.
@@ -29,8 +31,9 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
                 database: options.database.clone(),
                 prefix: options.prefix.clone(),
                 connect_timeout: options.connect_timeout,
+                patience: options.patience,
             };
-            MongoStore::connect(url, mongo).await
+            Ok(Arc::new(MongoStore::connect(url, mongo).await?))
         }
         Some(scheme) => Err(unsupported(&format!("`{scheme}`"))),
         None => Err(unsupported("without `://`")),

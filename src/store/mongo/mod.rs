@@ -1,25 +1,324 @@
-//! (being built)
-use super::Result;
+//! The store on MongoDB 6.0 or newer, a replica set or a sharded cluster: the home of the full model.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! use relayctl::model::{NewEvent, Timestamp};
+//! use relayctl::store::mongo::{MongoOptions, MongoStore};
+//! use serde_json::json;
+//!
+//! let client = mongodb::Client::with_uri_str("mongodb://localhost:27017/?replicaSet=rs0").await?;
+//! let store = MongoStore::new(&client, MongoOptions { database: Some("shop".into()), ..Default::default() })?;
+//!
+//! let now = Timestamp::from_millis(1_764_528_000_000);
+//! let placed = NewEvent::new("order.placed.v1", json!({ "orderId": "o-1" })).key("o-1").handler("receipts");
+//!
+//! let mut session = client.start_session().await?;
+//! session.start_transaction().await?;
+//! let orders = client.database("shop").collection("orders");
+//! orders.insert_one(mongodb::bson::doc! { "_id": "o-1" }).session(&mut session).await?;
+//! store.append_in(&mut session, &[placed], now).await?;
+//! session.commit_transaction().await?;
+//! # Ok(()) }
+//! ```
+
+mod append;
+mod claim;
+mod connect;
+mod documents;
+mod error;
+mod filter;
+mod json;
+mod list;
+mod names;
+mod repair;
+mod retention;
+mod schema;
+mod settle;
+mod statistics;
+mod transaction;
+
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
-/// Options.
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::options::{DatabaseOptions, ReadConcern, WriteConcern};
+use mongodb::{Client, ClientSession, Collection, Database};
+
+use self::error::classify;
+use self::names::Names;
+use super::{
+    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, PruneBatch, PruneRequest, PurgeBatch,
+    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
+    TransactionWork,
+};
+use crate::model::{
+    Appended, Delivery, DeliveryId, Event, EventId, IdSource, KeySequence, KeyState, Lease, ListQuery,
+    NewEvent, Selection, Statistics, Timestamp, UuidV7,
+};
+
+pub use schema::setup_script;
+pub use transaction::MongoTransaction;
+
+/// What the names of the collections begin with, unless another prefix is given.
+pub const DEFAULT_PREFIX: &str = "relaybus_";
+
+/// A plain write that an open transaction of somebody else holds up is given up after this time.
+const WRITE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How to reach an outbox on MongoDB.
 #[derive(Clone, Debug)]
 pub struct MongoOptions {
-    /// Database.
+    /// The database; the one that the URL names when absent.
     pub database: Option<String>,
-    /// Prefix.
+    /// What the names of the collections begin with: letters, digits, `_` and `-`.
     pub prefix: String,
-    /// Timeout.
+    /// How long to wait for the first answer.
     pub connect_timeout: Duration,
+    /// How long later calls wait for a primary before they fail; a worker wants more than an election takes.
+    pub patience: Duration,
 }
-/// Store.
-#[derive(Debug)]
-pub struct MongoStore;
-/// Transaction.
-#[derive(Debug)]
-pub struct MongoTransaction;
+
+impl Default for MongoOptions {
+    fn default() -> Self {
+        let five_seconds = Duration::from_secs(5);
+        MongoOptions {
+            database: None,
+            prefix: DEFAULT_PREFIX.to_owned(),
+            connect_timeout: five_seconds,
+            patience: five_seconds,
+        }
+    }
+}
+
+/// An outbox on MongoDB. Cloning it is cheap; clones share the connections.
+#[derive(Clone)]
+pub struct MongoStore {
+    database: Database,
+    names: Arc<Names>,
+    ids: Arc<dyn IdSource>,
+    location: Arc<str>,
+}
+
+impl fmt::Debug for MongoStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MongoStore").field(&self.location).finish()
+    }
+}
+
 impl MongoStore {
-    /// Connects.
-    pub async fn connect(_url: &str, _options: MongoOptions) -> Result<std::sync::Arc<dyn super::Store>> {
-        unimplemented!()
+    /// Connects to the deployment at `url`, and makes sure that it answers and has transactions.
+    ///
+    /// # Errors
+    /// See [`open`](super::open).
+    pub async fn connect(url: &str, options: MongoOptions) -> Result<Self> {
+        let (client, database) = connect::connect(url, &options).await?;
+        Self::new(&client, MongoOptions { database: Some(database), ..options })
+    }
+
+    /// An outbox in a database of a client that the application has already. Nothing is sent yet.
+    ///
+    /// # Errors
+    /// `Invalid` when no database is named, or a name is not plain.
+    pub fn new(client: &Client, options: MongoOptions) -> Result<Self> {
+        names::check_prefix(&options.prefix)?;
+        let name =
+            options.database.or_else(|| client.default_database().map(|database| database.name().to_owned()));
+        let name = name.ok_or_else(|| StoreError::new(ErrorKind::Invalid, "no database is named"))?;
+        names::check_database(&name)?;
+        let concerns = DatabaseOptions::builder()
+            .read_concern(ReadConcern::majority())
+            .write_concern(WriteConcern::majority())
+            .selection_criteria(connect::primary())
+            .build();
+        let location = format!("MongoDB database {name}, collections {}*", options.prefix);
+        Ok(MongoStore {
+            database: client.database_with_options(&name, concerns),
+            names: Arc::new(Names::with_prefix(&options.prefix)),
+            ids: Arc::new(UuidV7::default()),
+            location: location.into(),
+        })
+    }
+
+    /// Takes identifiers from another source; for tests that want to foretell them.
+    pub fn with_ids(mut self, ids: Arc<dyn IdSource>) -> Self {
+        self.ids = ids;
+        self
+    }
+
+    /// The database of the outbox.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// The client that it is reached through.
+    pub fn client(&self) -> &Client {
+        self.database.client()
+    }
+
+    /// [`Transaction::append`](super::Transaction::append) in a transaction that the caller started on `session`.
+    ///
+    /// # Errors
+    /// `Misconfigured` when no transaction is started on the session: each write would stand alone. See
+    /// [`Transaction::append`](super::Transaction::append) for the others.
+    pub async fn append_in(
+        &self,
+        session: &mut ClientSession,
+        events: &[NewEvent],
+        now: Timestamp,
+    ) -> Result<Vec<Appended>> {
+        transaction::require_started(session).await?;
+        append::append(self, session, events, now).await
+    }
+
+    /// [`Transaction::complete`](super::Transaction::complete) in a transaction that the caller started on `session`.
+    ///
+    /// # Errors
+    /// `Misconfigured` when no transaction is started on the session.
+    pub async fn complete_in(
+        &self,
+        session: &mut ClientSession,
+        lease: &Lease,
+        now: Timestamp,
+    ) -> Result<Fenced> {
+        transaction::require_started(session).await?;
+        settle::complete_in(self, session, lease, now).await
+    }
+
+    /// Starts a transaction that the caller commits or aborts.
+    ///
+    /// # Errors
+    /// `Unavailable` when no session can be had.
+    pub async fn begin(&self) -> Result<MongoTransaction> {
+        MongoTransaction::begin(self).await
+    }
+
+    /// Payloads and deliveries are read and written as raw documents alone: see [`json`].
+    fn deliveries(&self) -> Collection<RawDocumentBuf> {
+        self.database.collection(&self.names.deliveries)
+    }
+
+    fn event_collection(&self) -> Collection<RawDocumentBuf> {
+        self.database.collection(&self.names.events)
+    }
+
+    fn key_collection(&self) -> Collection<RawDocumentBuf> {
+        self.database.collection(&self.names.key_sequences)
+    }
+
+    /// Several update statements on the deliveries in one round trip; returns how many documents changed.
+    async fn update_deliveries(&self, doing: &str, statements: Vec<Document>) -> Result<u64> {
+        if statements.is_empty() {
+            return Ok(0);
+        }
+        let command = doc! {
+            "update": &self.names.deliveries,
+            "updates": statements,
+            "ordered": false,
+            "writeConcern": { "w": "majority" },
+            "maxTimeMS": i64::try_from(WRITE_PATIENCE.as_millis()).unwrap_or(i64::MAX),
+        };
+        let reply = self.database.run_command(command).selection_criteria(connect::primary()).await;
+        settle::changed_by(doing, reply.map_err(|error| classify(doing, error))?)
+    }
+}
+
+#[async_trait]
+impl Store for MongoStore {
+    fn location(&self) -> String {
+        self.location.to_string()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities { parking: true, durable: true }
+    }
+
+    async fn setup(&self) -> Result<SetupReport> {
+        connect::check_deployment(&self.database).await?;
+        schema::setup(&self.database, &self.names).await
+    }
+
+    async fn check_setup(&self) -> Result<Vec<SetupFinding>> {
+        schema::check(&self.database, &self.names).await
+    }
+
+    async fn close(&self) {
+        self.client().clone().shutdown().immediate(true).await;
+    }
+
+    async fn transaction(&self, work: &mut TransactionWork<'_>) -> Result<()> {
+        transaction::run(self, work).await
+    }
+
+    async fn append(&self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {
+        transaction::append(self, events, now).await
+    }
+
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>> {
+        claim::claim(self, request).await
+    }
+
+    async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+        list::events(self, ids).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>> {
+        settle::settle(self, settlements, now).await
+    }
+
+    async fn get(&self, id: &DeliveryId) -> Result<Option<Delivery>> {
+        list::get(self, id).await
+    }
+
+    fn list(&self, query: &ListQuery) -> BoxStream<'_, Result<Delivery>> {
+        list::list(self, query.clone())
+    }
+
+    async fn count(&self, selection: &Selection) -> Result<u64> {
+        list::count(self, selection).await
+    }
+
+    async fn statistics(&self) -> Result<Statistics> {
+        statistics::statistics(self).await
+    }
+
+    async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState> {
+        list::key_state(self, handler, key, now).await
+    }
+
+    async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome> {
+        repair::repair(self, id, repair, now).await
+    }
+
+    async fn repair_selected(
+        &self,
+        ids: &[DeliveryId],
+        selection: &Selection,
+        repair: &Repair,
+        now: Timestamp,
+    ) -> Result<u64> {
+        repair::repair_selected(self, ids, selection, repair, now).await
+    }
+
+    async fn recover(&self, handlers: &[String], now: Timestamp) -> Result<u64> {
+        repair::recover(self, handlers, now).await
+    }
+
+    async fn purge_batch(&self, request: &PurgeRequest) -> Result<PurgeBatch> {
+        retention::purge_batch(self, request).await
+    }
+
+    async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
+        retention::count_purgeable(self, request).await
+    }
+
+    fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {
+        list::key_sequences(self, prefix)
+    }
+
+    async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch> {
+        retention::prune_keys(self, request).await
     }
 }

@@ -1,0 +1,65 @@
+//! The names of the collections.
+
+use crate::model::InvalidInput;
+
+/// The three collections of an outbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    pub(super) events: String,
+    pub(super) deliveries: String,
+    pub(super) key_sequences: String,
+}
+
+impl Names {
+    /// The collections whose names begin with `prefix`.
+    pub(super) fn with_prefix(prefix: &str) -> Self {
+        Names {
+            events: format!("{prefix}events"),
+            deliveries: format!("{prefix}deliveries"),
+            key_sequences: format!("{prefix}key_sequences"),
+        }
+    }
+
+    pub(super) fn all(&self) -> [&str; 3] {
+        [&self.events, &self.deliveries, &self.key_sequences]
+    }
+}
+
+/// A prefix is made of letters, digits, `_` and `-`; it may be empty.
+pub(super) fn check_prefix(prefix: &str) -> Result<(), InvalidInput> {
+    if prefix.chars().all(is_plain) && prefix.len() <= 64 {
+        return Ok(());
+    }
+    let reason = format!("`{prefix}` is not made of at most 64 letters, digits, `_` and `-`");
+    Err(InvalidInput { what: "prefix".to_owned(), reason })
+}
+
+/// A database name is made of 1 to 63 letters, digits, `_` and `-`.
+pub(super) fn check_database(name: &str) -> Result<(), InvalidInput> {
+    if name.chars().all(is_plain) && (1..=63).contains(&name.len()) {
+        return Ok(());
+    }
+    let reason = format!("`{name}` is not made of 1 to 63 letters, digits, `_` and `-`");
+    Err(InvalidInput { what: "database".to_owned(), reason })
+}
+
+fn is_plain(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_plain() {
+        assert!(
+            check_prefix("relaybus_").is_ok() && check_prefix("").is_ok() && check_prefix("a-B_9").is_ok()
+        );
+        assert!(check_prefix("a.b").is_err() && check_prefix("é").is_err() && check_prefix("a$").is_err());
+        assert!(check_database(&"d".repeat(63)).is_ok());
+        for name in ["", "a/b", "a b", "a.b", &"d".repeat(64)] {
+            assert!(check_database(name).is_err(), "{name}");
+        }
+    }
+}

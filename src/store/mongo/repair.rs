@@ -1,0 +1,83 @@
+//! What an operator changes: requeue, bury, recover.
+
+use mongodb::bson::{Bson, Document, doc};
+
+use super::documents::{date, read_delivery};
+use super::error::classify;
+use super::settle::{buried, drop_lease, number, waiting};
+use super::{MongoStore, filter, schema};
+use crate::model::{DeliveryId, Failure, FailureKind, Selection, Timestamp};
+use crate::store::{Repair, RepairOutcome, Result};
+
+const DOING: &str = "repairing deliveries";
+
+/// See [`Store::repair`](crate::store::Store::repair).
+pub(super) async fn repair(
+    store: &MongoStore,
+    id: &DeliveryId,
+    repair: &Repair,
+    now: Timestamp,
+) -> Result<RepairOutcome> {
+    let condition = doc! { "_id": id.as_str(), "status": { "$in": statuses(repair) } };
+    if store.update_deliveries(DOING, vec![statement(condition, repair, now)]).await? > 0 {
+        return Ok(RepairOutcome::Changed);
+    }
+    let found = store.deliveries().find_one(doc! { "_id": id.as_str() }).await;
+    match found.map_err(|error| classify(DOING, error))? {
+        None => Ok(RepairOutcome::Missing),
+        Some(document) => Ok(RepairOutcome::Skipped(read_delivery(&document)?.status)),
+    }
+}
+
+/// See [`Store::repair_selected`](crate::store::Store::repair_selected).
+pub(super) async fn repair_selected(
+    store: &MongoStore,
+    ids: &[DeliveryId],
+    selection: &Selection,
+    repair: &Repair,
+    now: Timestamp,
+) -> Result<u64> {
+    let ids: Vec<&str> = ids.iter().map(DeliveryId::as_str).collect();
+    let conditions = vec![
+        doc! { "_id": { "$in": ids } },
+        doc! { "status": { "$in": statuses(repair) } },
+        filter::selection(selection),
+    ];
+    store.update_deliveries(DOING, vec![statement(doc! { "$and": conditions }, repair, now)]).await
+}
+
+fn statuses(repair: &Repair) -> Vec<&'static str> {
+    repair.applies_to().iter().map(|status| status.as_str()).collect()
+}
+
+fn statement(condition: Document, repair: &Repair, now: Timestamp) -> Document {
+    doc! { "q": condition, "u": update(repair, now), "multi": true, "hint": { "_id": 1 } }
+}
+
+fn update(repair: &Repair, now: Timestamp) -> Vec<Document> {
+    match repair {
+        Repair::Requeue { available_at } => {
+            let mut set = waiting(Bson::from(date(*available_at)), now);
+            set.insert("attempts", 0);
+            set.insert("requeues", doc! { "$add": [number("$requeues"), 1] });
+            vec![doc! { "$set": set }, drop_lease()]
+        }
+        Repair::Bury { reason } => buried(&Failure::new(FailureKind::Buried, reason.clone()), now),
+    }
+}
+
+/// See [`Store::recover`](crate::store::Store::recover).
+pub(super) async fn recover(store: &MongoStore, handlers: &[String], now: Timestamp) -> Result<u64> {
+    let handler = if handlers.is_empty() {
+        doc! { "$gte": "" }
+    } else {
+        doc! { "$in": handlers }
+    };
+    let statement = doc! {
+        "q": { "handler": handler, "status": "processing", "dueAt": { "$lte": date(now) } },
+        "u": vec![doc! { "$set": waiting(Bson::from(date(now)), now) }, drop_lease()],
+        "multi": true,
+        "hint": schema::RUNNING,
+    };
+    store.update_deliveries("recovering deliveries", vec![statement]).await
+}

@@ -1,0 +1,246 @@
+//! What is over goes away: finished deliveries with their events, and counters that nothing refers to.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use futures_util::TryStreamExt as _;
+use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::options::Hint;
+use mongodb::{ClientSession, Collection};
+use tokio::sync::Mutex;
+
+use super::append::touch_events;
+use super::documents::{date, read_key_sequence};
+use super::error::classify;
+use super::transaction::MongoTransaction;
+use super::{MongoStore, schema, transaction};
+use crate::model::KeySequence;
+use crate::store::{PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Result, StoreError, Transaction};
+
+const PURGING: &str = "purging deliveries";
+const PRUNING: &str = "pruning keys";
+
+/// See [`Store::purge_batch`](crate::store::Store::purge_batch).
+pub(super) async fn purge_batch(store: &MongoStore, request: &PurgeRequest) -> Result<PurgeBatch> {
+    loop {
+        let old = finished(store, request).await?;
+        if old.is_empty() {
+            return Ok(PurgeBatch::default());
+        }
+        let batch = delete(store, request, old).await?;
+        // Where all of them moved meanwhile, the batch is read again: an empty one would mean that nothing is left.
+        if batch.deliveries > 0 {
+            return Ok(batch);
+        }
+    }
+}
+
+/// A finished delivery and its event.
+type Old = (String, String);
+
+/// The deliveries that finished first, completed ones before dead ones.
+async fn finished(store: &MongoStore, request: &PurgeRequest) -> Result<Vec<Old>> {
+    let mut old = Vec::new();
+    for purge in purges(request) {
+        let missing = i64::from(request.batch) - old.len() as i64;
+        if missing <= 0 {
+            break;
+        }
+        let deliveries = store.deliveries();
+        let find = deliveries.find(purge.filter).sort(purge.sort).hint(Hint::Name(purge.index.to_owned()));
+        let find = find.projection(doc! { "eventId": 1 }).limit(missing);
+        let cursor = find.await.map_err(|error| classify(PURGING, error))?;
+        let documents: Vec<RawDocumentBuf> =
+            cursor.try_collect().await.map_err(|error| classify(PURGING, error))?;
+        old.extend(documents.iter().filter_map(|document| {
+            Some((document.get_str("_id").ok()?.to_owned(), document.get_str("eventId").ok()?.to_owned()))
+        }));
+    }
+    Ok(old)
+}
+
+/// One of the two ways in which deliveries finish.
+pub(super) struct Purge {
+    pub(super) index: &'static str,
+    pub(super) filter: Document,
+    pub(super) sort: Document,
+}
+
+pub(super) fn purges(request: &PurgeRequest) -> Vec<Purge> {
+    let completed = request.completed_before.map(|time| Purge {
+        index: schema::COMPLETED,
+        filter: doc! { "status": "completed", "completedAt": { "$lt": date(time) } },
+        sort: doc! { "completedAt": 1 },
+    });
+    let dead = request.dead_before.map(|time| Purge {
+        index: schema::STATUS_UPDATED,
+        filter: doc! { "status": "dead", "updatedAt": { "$lt": date(time) } },
+        sort: doc! { "updatedAt": 1 },
+    });
+    completed.into_iter().chain(dead).collect()
+}
+
+async fn delete(store: &MongoStore, request: &PurgeRequest, old: Vec<Old>) -> Result<PurgeBatch> {
+    let deleted = Arc::new(Mutex::new(PurgeBatch::default()));
+    let old = Arc::new(old);
+    let request = *request;
+    transaction::run(store, &mut |transaction| {
+        let (store, old, deleted) = (store.clone(), old.clone(), deleted.clone());
+        Box::pin(async move {
+            let session = session_of(transaction)?;
+            let batch = delete_in(&store, session, &request, &old).await;
+            *deleted.lock().await = batch.map_err(|error| classify(PURGING, error))?;
+            Ok(())
+        })
+    })
+    .await?;
+    let deleted = *deleted.lock().await;
+    Ok(deleted)
+}
+
+fn session_of(transaction: &mut dyn Transaction) -> Result<&mut ClientSession> {
+    let transaction = transaction.as_any_mut().downcast_mut::<MongoTransaction>();
+    let foreign =
+        || StoreError::new(crate::store::ErrorKind::Unsupported, "the transaction is not MongoDB's");
+    transaction.map(MongoTransaction::session).ok_or_else(foreign)
+}
+
+/// Deletes those that still qualify, and the events that nothing refers to any more. Events that other deliveries still
+/// refer to are touched: two purges that each leave the other's delivery standing would otherwise both leave the event.
+async fn delete_in(
+    store: &MongoStore,
+    session: &mut ClientSession,
+    request: &PurgeRequest,
+    old: &[Old],
+) -> mongodb::error::Result<PurgeBatch> {
+    let ids: Vec<&str> = old.iter().map(|(id, _)| id.as_str()).collect();
+    let still = purges(request).into_iter().map(|purge| purge.filter).collect::<Vec<_>>();
+    let filter = doc! { "_id": { "$in": ids }, "$or": still };
+    let deliveries = store.deliveries();
+    let gone =
+        deliveries.delete_many(filter).hint(Hint::Keys(doc! { "_id": 1 })).session(&mut *session).await?;
+    let events: HashSet<&str> = old.iter().map(|(_, event)| event.as_str()).collect();
+    let referred = still_referred(&deliveries, session, &events).await?;
+    let (kept, orphaned): (Vec<&str>, Vec<&str>) =
+        events.into_iter().partition(|event| referred.contains(*event));
+    touch_events(store, session, kept).await?;
+    let filter = doc! { "_id": { "$in": orphaned } };
+    let orphaned = store.event_collection().delete_many(filter).session(session).await?;
+    Ok(PurgeBatch { deliveries: gone.deleted_count, events: orphaned.deleted_count })
+}
+
+async fn still_referred(
+    deliveries: &Collection<RawDocumentBuf>,
+    session: &mut ClientSession,
+    events: &HashSet<&str>,
+) -> mongodb::error::Result<HashSet<String>> {
+    let events: Vec<&str> = events.iter().copied().collect();
+    let find =
+        deliveries.find(doc! { "eventId": { "$in": events } }).projection(doc! { "_id": 0, "eventId": 1 });
+    let mut cursor = find.hint(Hint::Name(schema::EVENT_HANDLER.to_owned())).session(&mut *session).await?;
+    let documents: Vec<RawDocumentBuf> = cursor.stream(session).try_collect().await?;
+    Ok(documents.iter().filter_map(|document| document.get_str("eventId").ok().map(str::to_owned)).collect())
+}
+
+/// See [`Store::count_purgeable`](crate::store::Store::count_purgeable).
+pub(super) async fn count_purgeable(store: &MongoStore, request: &PurgeRequest) -> Result<u64> {
+    let mut count = 0;
+    for purge in purges(request) {
+        let deliveries = store.deliveries();
+        let counted = deliveries.count_documents(purge.filter).hint(Hint::Name(purge.index.to_owned())).await;
+        count += counted.map_err(|error| classify("counting deliveries", error))?;
+    }
+    Ok(count)
+}
+
+/// See [`Store::prune_keys`](crate::store::Store::prune_keys).
+pub(super) async fn prune_keys(store: &MongoStore, request: &PruneRequest) -> Result<PruneBatch> {
+    let counters = counters(store, request).await?;
+    let examined = counters.len() as u64;
+    let is_last = counters.len() < request.batch as usize;
+    let last = counters.last().filter(|_| !is_last).map(|counter| counter.key.clone());
+    let idle = idle(store, counters).await?;
+    let pruned = match idle.is_empty() || request.dry_run {
+        true => idle.len() as u64,
+        false => delete_counters(store, idle).await?,
+    };
+    Ok(PruneBatch { examined, pruned, last })
+}
+
+async fn counters(store: &MongoStore, request: &PruneRequest) -> Result<Vec<KeySequence>> {
+    let behind = match &request.after {
+        Some(key) => doc! { "_id": { "$gt": key } },
+        None => doc! { "_id": { "$gte": "" } },
+    };
+    let keys = store.key_collection();
+    let cursor = keys.find(behind).sort(doc! { "_id": 1 }).limit(i64::from(request.batch)).await;
+    let cursor = cursor.map_err(|error| classify(PRUNING, error))?;
+    let documents: Vec<RawDocumentBuf> =
+        cursor.try_collect().await.map_err(|error| classify(PRUNING, error))?;
+    documents.iter().map(|document| read_key_sequence(document)).collect()
+}
+
+/// The counters of keys without deliveries.
+async fn idle(store: &MongoStore, counters: Vec<KeySequence>) -> Result<Vec<KeySequence>> {
+    let keys: Vec<&str> = counters.iter().map(|counter| counter.key.as_str()).collect();
+    let deliveries = store.deliveries();
+    let cursor =
+        deliveries.aggregate(used_keys(&keys)).hint(Hint::Name(schema::KEY_CREATED.to_owned())).await;
+    let cursor = cursor.map_err(|error| classify(PRUNING, error))?;
+    let used: Vec<Document> = cursor.try_collect().await.map_err(|error| classify(PRUNING, error))?;
+    let used: HashSet<&str> = used.iter().filter_map(|group| group.get_str("_id").ok()).collect();
+    let idle = counters.iter().filter(|counter| !used.contains(counter.key.as_str())).cloned();
+    Ok(idle.collect())
+}
+
+/// Which of these keys have deliveries: a skip scan of the index on key.
+pub(super) fn used_keys(keys: &[&str]) -> Vec<Document> {
+    vec![
+        doc! { "$match": { "key": { "$in": keys } } },
+        doc! { "$sort": { "key": 1, "createdAt": 1 } },
+        doc! { "$group": { "_id": "$key", "first": { "$first": "$createdAt" } } },
+    ]
+}
+
+async fn delete_counters(store: &MongoStore, idle: Vec<KeySequence>) -> Result<u64> {
+    let deleted = Arc::new(Mutex::new(0));
+    let idle = Arc::new(idle);
+    transaction::run(store, &mut |transaction| {
+        let (store, idle, deleted) = (store.clone(), idle.clone(), deleted.clone());
+        Box::pin(async move {
+            let session = session_of(transaction)?;
+            let count = delete_counters_in(&store, session, &idle).await;
+            *deleted.lock().await = count.map_err(|error| classify(PRUNING, error))?;
+            Ok(())
+        })
+    })
+    .await?;
+    let deleted = *deleted.lock().await;
+    Ok(deleted)
+}
+
+/// Looks again in the transaction's snapshot. An append in flight holds the counter, and conflicts with the deletion; one
+/// that committed since has moved the counter away from the value that is pinned.
+async fn delete_counters_in(
+    store: &MongoStore,
+    session: &mut ClientSession,
+    idle: &[KeySequence],
+) -> mongodb::error::Result<u64> {
+    let keys: Vec<&str> = idle.iter().map(|counter| counter.key.as_str()).collect();
+    let deliveries = store.deliveries();
+    let find = deliveries.find(doc! { "key": { "$in": keys } });
+    let hint = Hint::Name(schema::KEY_CREATED.to_owned());
+    let mut cursor = find.projection(doc! { "_id": 0, "key": 1 }).hint(hint).session(&mut *session).await?;
+    let documents: Vec<RawDocumentBuf> = cursor.stream(&mut *session).try_collect().await?;
+    let used: HashSet<&str> = documents.iter().filter_map(|document| document.get_str("key").ok()).collect();
+    let mut by_value: HashMap<i64, Vec<&str>> = HashMap::new();
+    for counter in idle.iter().filter(|counter| !used.contains(counter.key.as_str())) {
+        by_value.entry(counter.value).or_default().push(&counter.key);
+    }
+    let mut deleted = 0;
+    for (value, keys) in by_value {
+        let filter = doc! { "_id": { "$in": keys }, "value": value };
+        deleted += store.key_collection().delete_many(filter).session(&mut *session).await?.deleted_count;
+    }
+    Ok(deleted)
+}

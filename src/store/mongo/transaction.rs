@@ -1,0 +1,181 @@
+//! Transactions: run whole, again from the start after a conflict, committed once.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use mongodb::ClientSession;
+use mongodb::error::{
+    ErrorKind as DriverKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRANSACTION_COMMIT_RESULT,
+};
+use mongodb::options::{ReadConcern, WriteConcern};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::error::{Cause, classify};
+use super::{MongoStore, append, connect, settle};
+use crate::model::{Appended, Lease, NewEvent, Timestamp};
+use crate::store::{ErrorKind, Fenced, Result, StoreError, Transaction, TransactionWork};
+
+/// Transactions are tried again for this long, the limit that the drivers' specification sets
+/// (<https://github.com/mongodb/specifications/blob/master/source/transactions-convenient-api/transactions-convenient-api.md>).
+const RETRY_LIMIT: Duration = Duration::from_secs(120);
+
+/// The same specification's pauses: 5 ms growing by half, at most 500 ms, times chance.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const PAUSE_GROWTH: f64 = 1.5;
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+
+/// An open transaction. Dropping it aborts.
+pub struct MongoTransaction {
+    store: MongoStore,
+    session: ClientSession,
+}
+
+impl MongoTransaction {
+    pub(super) async fn begin(store: &MongoStore) -> Result<Self> {
+        let session =
+            store.client().start_session().await.map_err(|error| classify("starting a session", error))?;
+        let mut transaction = MongoTransaction { store: store.clone(), session };
+        transaction.start().await?;
+        Ok(transaction)
+    }
+
+    /// All three settings are explicit: those of a URL would weaken the transaction, or break reads inside it.
+    async fn start(&mut self) -> Result<()> {
+        let started = self
+            .session
+            .start_transaction()
+            .read_concern(ReadConcern::snapshot())
+            .write_concern(WriteConcern::majority())
+            .selection_criteria(connect::primary())
+            .await;
+        started.map_err(|error| classify("starting a transaction", error))
+    }
+
+    /// The session, for the application's own reads and writes in this transaction.
+    pub fn session(&mut self) -> &mut ClientSession {
+        &mut self.session
+    }
+
+    /// Commits. While the outcome is unknown the commit is repeated, for at most 120 seconds.
+    ///
+    /// # Errors
+    /// `Conflict` when another transaction was faster and this one has to be run again.
+    pub async fn commit(mut self) -> Result<()> {
+        self.commit_within(Instant::now() + RETRY_LIMIT).await
+    }
+
+    /// Gives the transaction up.
+    pub async fn abort(mut self) {
+        // An abort that does not arrive is made up for by the server, which ends the transaction after a minute.
+        let _ = self.session.abort_transaction().await;
+    }
+
+    async fn commit_within(&mut self, deadline: Instant) -> Result<()> {
+        let mut pauses = Pauses::default();
+        loop {
+            let Err(error) = self.session.commit_transaction().await else { return Ok(()) };
+            if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) || !pauses.wait_before(deadline).await
+            {
+                return Err(classify("committing", error));
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl Transaction for MongoTransaction {
+    async fn append(&mut self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {
+        append::append(&self.store, &mut self.session, events, now).await
+    }
+
+    async fn complete(&mut self, lease: &Lease, now: Timestamp) -> Result<Fenced> {
+        settle::complete_in(&self.store, &mut self.session, lease, now).await
+    }
+
+    fn as_any_mut(&mut self) -> &mut dyn Any {
+        self
+    }
+}
+
+/// Runs `work` in a transaction: see [`Store::transaction`](crate::store::Store::transaction).
+pub(super) async fn run(store: &MongoStore, work: &mut TransactionWork<'_>) -> Result<()> {
+    let deadline = Instant::now() + RETRY_LIMIT;
+    let mut pauses = Pauses::default();
+    let mut transaction = MongoTransaction::begin(store).await?;
+    loop {
+        let result = match work(&mut transaction).await {
+            Ok(()) => transaction.commit_within(deadline).await,
+            Err(error) => {
+                let _ = transaction.session.abort_transaction().await;
+                Err(error)
+            }
+        };
+        match result {
+            Err(error) if is_transient(&error) && pauses.wait_before(deadline).await => {
+                transaction.start().await?
+            }
+            result => return result,
+        }
+    }
+}
+
+/// Appends in a transaction of its own.
+pub(super) async fn append(store: &MongoStore, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {
+    let events: Arc<[NewEvent]> = events.into();
+    let appended = Arc::new(Mutex::new(Vec::new()));
+    run(store, &mut |transaction| {
+        let (events, appended) = (events.clone(), appended.clone());
+        Box::pin(async move {
+            *appended.lock().await = transaction.append(&events, now).await?;
+            Ok(())
+        })
+    })
+    .await?;
+    let appended = std::mem::take(&mut *appended.lock().await);
+    Ok(appended)
+}
+
+/// Whether the transaction as a whole can be run again.
+fn is_transient(error: &StoreError) -> bool {
+    Cause::of(error).is_some_and(|cause| cause.contains_label(TRANSIENT_TRANSACTION_ERROR))
+}
+
+/// Growing pauses between tries.
+#[derive(Default)]
+struct Pauses {
+    taken: i32,
+}
+
+impl Pauses {
+    /// Waits; false when the time is up.
+    async fn wait_before(&mut self, deadline: Instant) -> bool {
+        let full = FIRST_PAUSE.mul_f64(PAUSE_GROWTH.powi(self.taken)).min(LONGEST_PAUSE);
+        self.taken = (self.taken + 1).min(32);
+        let pause = full.mul_f64(fastrand::f64());
+        if Instant::now() + pause >= deadline {
+            return false;
+        }
+        tokio::time::sleep(pause).await;
+        true
+    }
+}
+
+/// Refuses a session without a started transaction.
+///
+/// The driver does not tell whether a transaction is started, but refuses to start a second one, without talking to the
+/// server.
+pub(super) async fn require_started(session: &mut ClientSession) -> Result<()> {
+    match session.start_transaction().await {
+        Err(error) if matches!(error.kind.as_ref(), DriverKind::Transaction { .. }) => Ok(()),
+        Err(error) => Err(classify("looking at the session", error)),
+        Ok(()) => {
+            let _ = session.abort_transaction().await;
+            let message = "the session has no started transaction, and every write would stand alone";
+            Err(StoreError::new(ErrorKind::Misconfigured, message)
+                .with_hint("call start_transaction() on the session first, or use Store::append"))
+        }
+    }
+}
