@@ -11,6 +11,7 @@ conformance![
     integers_are_exact_to_both_ends,
     doubles_are_exact_and_integral_ones_are_integers,
     every_sort_of_value_round_trips,
+    metadata_of_null_are_none,
     text_is_kept_to_the_last_code_point,
     a_repeat_of_an_odd_payload_is_the_same_event,
 ];
@@ -22,7 +23,7 @@ async fn assert_round_trip(fixture: &Fixture, value: Value) {
     let appended = fixture.append(&[event]).await.remove(0);
     let stored = fixture.event(&appended.id).await;
     assert_eq!(stored.payload.to_string(), value.to_string());
-    assert_eq!(stored.metadata.unwrap().to_string(), value.to_string());
+    assert_eq!(stored.metadata.unwrap_or_default().to_string(), value.to_string());
     assert_eq!(stored.headers.to_string(), json!({"header": value}).to_string());
 }
 
@@ -63,6 +64,12 @@ async fn every_sort_of_value_round_trips(fixture: &Fixture) {
     for text in ["null", "true", "0", r#""text""#, "[]", "{}", "[[],{}]", r#"{"a":null}"#, "[null]"] {
         assert_round_trip(fixture, parsed(text)).await;
     }
+}
+
+async fn metadata_of_null_are_none(fixture: &Fixture) {
+    let null = NewEvent { metadata: Some(Value::Null), ..event() };
+    let appended = fixture.append(&[null]).await.remove(0);
+    assert_eq!(fixture.event(&appended.id).await.metadata, None);
 }
 
 async fn text_is_kept_to_the_last_code_point(fixture: &Fixture) {
