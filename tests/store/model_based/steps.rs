@@ -74,7 +74,7 @@ pub enum Answer {
     Fenced(Vec<Fenced>),
     Repaired(RepairOutcome),
     Counted(u64),
-    Purged { counted: u64, batch: PurgeBatch },
+    Purged { counted: u64, deleted: PurgeBatch },
     Pruned(PruneBatch),
     Listed(Vec<Delivery>),
     Looked(Box<(Option<Delivery>, KeyState, Statistics)>),
@@ -270,8 +270,10 @@ impl Pilot {
                     dead_before: limit(dead),
                     batch: *batch,
                 };
-                let counted = store.count_purgeable(&request).await.unwrap();
-                Answer::Purged { counted, batch: store.purge_batch(&request).await.unwrap() }
+                Answer::Purged {
+                    counted: store.count_purgeable(&request).await.unwrap(),
+                    deleted: purge(subject, &request).await,
+                }
             }
             Step::Prune { after, batch, dry_run } => {
                 let after = after.map(|place| KEYS[place].to_owned());
@@ -390,6 +392,20 @@ impl Verdict {
             Verdict::Bury => Outcome::Bury { failure: failure() },
             Verdict::Extend(seconds) => Outcome::ExtendLease { expires_at: pilot.later(seconds) },
         }
+    }
+}
+
+/// Purges batch by batch, as which of several that finished at once goes first is left to the store.
+async fn purge(subject: &Subject, request: &PurgeRequest) -> PurgeBatch {
+    let mut deleted = PurgeBatch::default();
+    loop {
+        let batch = subject.store.purge_batch(request).await.unwrap();
+        if batch == PurgeBatch::default() {
+            return deleted;
+        }
+        assert!(batch.deliveries <= u64::from(request.batch));
+        deleted.deliveries += batch.deliveries;
+        deleted.events += batch.events;
     }
 }
 
