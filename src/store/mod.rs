@@ -186,6 +186,8 @@ pub trait Transaction: Send {
     /// ends it. A keyed event takes the next value of its key's counter, so that order by sequence is order by commit,
     /// without gap or duplicate among the committed events of a key.
     ///
+    /// A batch is as good as its events one after the other, and is answered for each of them, in their order.
+    ///
     /// # Errors
     /// `Invalid` when an event breaks a limit of the model, `Conflict` when an id is there with another type, key or
     /// payload. Nothing of the call was written then, and the transaction can still commit.
