@@ -1,0 +1,15 @@
+//! The real binary, in a sandbox: a fresh database and home directory for each test, and nothing of the surroundings.
+//!
+//! `dev/test` starts the database that these tests need, and tells them where it is.
+
+mod config;
+mod errors;
+mod formats;
+mod generated;
+mod harness;
+mod help;
+mod list;
+mod setup;
+mod show;
+mod stats;
+mod terminal;
