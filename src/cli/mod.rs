@@ -1,1 +1,90 @@
-//! (being built)
+//! The only room that prints, prompts or exits.
+
+mod app;
+mod args;
+mod commands;
+mod context;
+mod docs;
+mod error;
+mod exit;
+mod interrupt;
+mod log;
+mod render;
+mod ui;
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Parser as _;
+
+use crate::clock::SystemClock;
+use crate::config::{self, ProcessEnvironment, redact};
+
+use app::Cli;
+use context::Context;
+use error::{CliError, CliResult};
+use exit::Exit;
+use ui::Ui;
+
+/// Runs the command that the arguments of this process name, and says how it ended.
+pub fn main() -> ExitCode {
+    run(std::env::args_os()).into()
+}
+
+fn run(arguments: impl Iterator<Item = OsString>) -> Exit {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => return explain(&error),
+    };
+    let early_ui = Ui::new(cli.global.ui_options(cli.global.output.unwrap_or_default()));
+    let settings = match config::resolve(cli.global.flags(), &ProcessEnvironment, config::config_path()) {
+        Ok(settings) => settings,
+        Err(error) => return end(&early_ui, Err(error.into())),
+    };
+    let ui = Ui::new(cli.global.ui_options(settings.output.value));
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            let error = CliError::failed("cannot start the runtime").with_source(error);
+            return end(&ui, Err(error));
+        }
+    };
+    let context = Context::new(ui, settings, cli.global.connect_timeout, Arc::new(SystemClock));
+    let result = runtime.block_on(async {
+        let result = cli.command.run(&context).await;
+        context.close().await;
+        result
+    });
+    runtime.shutdown_background();
+    end(context.ui(), result)
+}
+
+/// Help and version go to standard output, a slip on the command line to standard error.
+fn explain(error: &clap::Error) -> Exit {
+    let text = error.render();
+    if error.use_stderr() {
+        let shown = if ui::ColorWhen::Auto.applies_to(&std::io::stderr()) {
+            text.ansi().to_string()
+        } else {
+            text.to_string()
+        };
+        let _ = write!(std::io::stderr(), "{}", redact(&shown));
+        return Exit::Usage;
+    }
+    let shown = if ui::ColorWhen::Auto.applies_to(&std::io::stdout()) {
+        text.ansi().to_string()
+    } else {
+        text.to_string()
+    };
+    let ui = Ui::new(ui::UiOptions::default());
+    end(&ui, ui.print(&shown).map(|()| Exit::Done))
+}
+
+fn end(ui: &Ui, result: CliResult<Exit>) -> Exit {
+    result.unwrap_or_else(|error| {
+        ui.report(&error);
+        error.exit()
+    })
+}

@@ -1,0 +1,4 @@
+//! Arguments that several commands share.
+
+pub mod filter;
+pub mod values;

@@ -1,0 +1,15 @@
+//! One file for each command: its arguments, whose doc comments are the help, and what it does.
+
+pub mod bury;
+pub mod completions;
+pub mod keys;
+pub mod list;
+pub mod man;
+pub mod publish;
+pub mod purge;
+pub mod recover;
+pub mod requeue;
+pub mod run;
+pub mod setup;
+pub mod show;
+pub mod stats;

@@ -1,0 +1,19 @@
+//! (being built)
+
+use crate::cli::app::UNBUILT;
+use crate::cli::context::Context;
+use crate::cli::docs::Docs;
+use crate::cli::error::{CliError, CliResult};
+use crate::cli::exit::Exit;
+
+/// Examples and exit codes.
+pub const DOCS: Docs = UNBUILT;
+
+/// Be a worker: hand deliveries to commands
+#[derive(Debug, clap::Args)]
+pub struct Args {}
+
+/// Runs `run`.
+pub async fn run(_context: &Context, _args: &Args) -> CliResult<Exit> {
+    Err(CliError::failed("not built yet"))
+}

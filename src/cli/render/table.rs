@@ -1,0 +1,363 @@
+//! Tables that fit the terminal, and that memory does not grow with.
+//!
+//! The columns are measured on the first rows and keep their widths from there on. Where a row does not fit the
+//! terminal, columns leave it one by one, in an order that each table chooses, for a line of their own below the row:
+//! at 80 columns an identifier can be copied and an error read, without a line that wraps. Only what does not fit
+//! even there is cut, and ends with `…`. Without a terminal nothing folds and nothing is cut.
+
+use std::io::{self, Write};
+
+use super::text::{fit, pad, visible, width, wrap};
+use crate::cli::ui::Meaning;
+
+/// Spaces between two columns.
+const GAP: &str = "  ";
+
+/// What a line below a row begins with.
+const INDENT: &str = "    ";
+
+/// The least that a column of free text gets before it leaves the row.
+const LEAST_FREE_TEXT: usize = 24;
+
+/// On which side the text of a column begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Align {
+    /// For words.
+    Left,
+    /// For numbers.
+    Right,
+}
+
+/// One column of a table.
+#[derive(Clone, Copy, Debug)]
+pub struct Column {
+    title: &'static str,
+    align: Align,
+    /// When it leaves a row that does not fit: the lowest number first. `None` keeps it there.
+    folds: Option<u8>,
+    /// What its value is introduced with on the line below.
+    label: &'static str,
+    /// Whether it can be cut to the room that the others leave.
+    is_free_text: bool,
+    /// Whether it leaves a row that would cut it, and takes as many lines below as it needs.
+    wraps: bool,
+}
+
+impl Column {
+    /// A column of words.
+    pub const fn words(title: &'static str) -> Column {
+        Column { title, align: Align::Left, folds: None, label: "", is_free_text: false, wraps: false }
+    }
+
+    /// A column of numbers.
+    pub const fn number(title: &'static str) -> Column {
+        Column { align: Align::Right, ..Column::words(title) }
+    }
+
+    /// A column of text of any length, which comes last.
+    pub const fn free_text(title: &'static str) -> Column {
+        Column { is_free_text: true, ..Column::words(title) }
+    }
+
+    /// Lets it leave a row that does not fit, the lowest number first; `label` introduces its value then.
+    pub const fn folds(self, order: u8, label: &'static str) -> Column {
+        Column { folds: Some(order), label, ..self }
+    }
+
+    /// Never cuts it: it goes below and takes as many lines there as it needs.
+    pub const fn wraps(self) -> Column {
+        Column { wraps: true, ..self }
+    }
+}
+
+/// One value of a row, made harmless.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    text: String,
+    meaning: Meaning,
+}
+
+impl Cell {
+    /// A value from anywhere.
+    pub fn new(text: impl AsRef<str>) -> Cell {
+        Cell { text: visible(text.as_ref()), meaning: Meaning::Plain }
+    }
+
+    /// Nothing.
+    pub fn empty() -> Cell {
+        Cell::new("")
+    }
+
+    /// A value that may be absent.
+    pub fn maybe(text: Option<impl AsRef<str>>) -> Cell {
+        text.map_or_else(Cell::empty, Cell::new)
+    }
+
+    /// Says what it means, which decides its colour.
+    pub fn meaning(self, meaning: Meaning) -> Cell {
+        Cell { meaning, ..self }
+    }
+}
+
+/// Where a table is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Canvas {
+    /// The columns of the terminal; `None` when it is none.
+    pub width: Option<usize>,
+    /// Whether it takes colours.
+    pub has_color: bool,
+}
+
+/// The place of each column, fixed for a whole table.
+#[derive(Debug)]
+pub struct Layout {
+    columns: &'static [Column],
+    canvas: Canvas,
+    /// Columns in the row, with their widths.
+    inline: Vec<(usize, usize)>,
+    /// Columns on the line below.
+    below: Vec<usize>,
+}
+
+impl Layout {
+    /// Places `columns` so that `rows` fit the canvas.
+    pub fn new(columns: &'static [Column], rows: &[Vec<Cell>], canvas: Canvas) -> Layout {
+        let natural: Vec<usize> =
+            columns.iter().enumerate().map(|(i, c)| natural_width(c, i, rows)).collect();
+        let mut inline: Vec<usize> = (0..columns.len()).collect();
+        let mut below = Vec::new();
+        let room = canvas.width.unwrap_or(usize::MAX);
+        while least_width(columns, &inline, &natural) > room {
+            let foldable = inline.iter().copied().filter(|&column| columns[column].folds.is_some());
+            let Some(first) = foldable.min_by_key(|&column| columns[column].folds) else { break };
+            inline.retain(|&column| column != first);
+            below.push(first);
+        }
+        below.sort_unstable();
+        let surplus = room.saturating_sub(least_width(columns, &inline, &natural));
+        let inline = inline
+            .into_iter()
+            .map(|column| {
+                let least = least_of(&columns[column], natural[column]);
+                (column, natural[column].min(least.saturating_add(surplus)))
+            })
+            .collect();
+        Layout { columns, canvas, inline, below }
+    }
+
+    /// Writes the titles.
+    ///
+    /// # Errors
+    /// When `output` cannot be written.
+    pub fn write_head(&self, output: &mut impl Write) -> io::Result<()> {
+        let titles: Vec<Cell> =
+            self.columns.iter().map(|column| Cell::new(column.title).meaning(Meaning::Heading)).collect();
+        self.write_inline(output, &titles)
+    }
+
+    /// Writes one row, and the line below it if there is one.
+    ///
+    /// # Errors
+    /// When `output` cannot be written.
+    pub fn write_row(&self, output: &mut impl Write, row: &[Cell]) -> io::Result<()> {
+        self.write_inline(output, row)?;
+        for line in self.lines_below(row) {
+            writeln!(output, "{INDENT}{line}")?;
+        }
+        Ok(())
+    }
+
+    fn write_inline(&self, output: &mut impl Write, row: &[Cell]) -> io::Result<()> {
+        let mut line = String::new();
+        // Spaces are held back until something follows them, so that no line ends with some.
+        let mut held_back = 0;
+        for (place, &(column, columns)) in self.inline.iter().enumerate() {
+            let cell = &row[column];
+            let text = self.cut(column, &cell.text, columns);
+            let fill = columns.saturating_sub(width(&text));
+            let gap = if place == 0 { 0 } else { GAP.len() };
+            let (before, after) = match self.columns[column].align {
+                Align::Left => (0, fill),
+                Align::Right => (fill, 0),
+            };
+            if text.is_empty() {
+                held_back += gap + fill;
+                continue;
+            }
+            line.push_str(&pad("", held_back + gap + before, false));
+            line.push_str(&cell.meaning.paint(&text, self.canvas.has_color));
+            held_back = after;
+        }
+        writeln!(output, "{line}")
+    }
+
+    /// The first column is the one to copy, and is never cut; nothing is without a terminal.
+    fn cut(&self, column: usize, text: &str, columns: usize) -> String {
+        if column == 0 || self.canvas.width.is_none() { text.to_owned() } else { fit(text, columns) }
+    }
+
+    fn lines_below(&self, row: &[Cell]) -> Vec<String> {
+        let room = self.canvas.width.unwrap_or(usize::MAX).saturating_sub(INDENT.len());
+        let mut lines: Vec<(usize, String)> = Vec::new();
+        for (text, meaning) in self.pieces_below(row, room) {
+            let columns = width(&text);
+            let painted = meaning.paint(&text, self.canvas.has_color);
+            match lines.last_mut() {
+                Some((used, line)) if *used + GAP.len() + columns <= room => {
+                    *used += GAP.len() + columns;
+                    line.push_str(GAP);
+                    line.push_str(&painted);
+                }
+                _ => lines.push((columns, painted)),
+            }
+        }
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+
+    fn pieces_below(&self, row: &[Cell], room: usize) -> Vec<(String, Meaning)> {
+        let mut pieces = Vec::new();
+        for &column in self.below.iter().filter(|&&column| !row[column].text.is_empty()) {
+            let text = format!("{}{}", self.columns[column].label, row[column].text);
+            let parts = if self.columns[column].wraps { wrap(&text, room) } else { vec![fit(&text, room)] };
+            pieces.extend(parts.into_iter().map(|part| (part, row[column].meaning)));
+        }
+        pieces
+    }
+}
+
+fn natural_width(column: &Column, index: usize, rows: &[Vec<Cell>]) -> usize {
+    rows.iter().map(|row| width(&row[index].text)).max().unwrap_or(0).max(width(column.title))
+}
+
+fn least_of(column: &Column, natural: usize) -> usize {
+    if column.is_free_text && !column.wraps { natural.min(LEAST_FREE_TEXT) } else { natural }
+}
+
+fn least_width(columns: &[Column], inline: &[usize], natural: &[usize]) -> usize {
+    let gaps = GAP.len() * inline.len().saturating_sub(1);
+    inline.iter().map(|&column| least_of(&columns[column], natural[column])).sum::<usize>() + gaps
+}
+
+/// Writes a whole table that is small enough to be held.
+///
+/// # Errors
+/// When `output` cannot be written.
+pub fn write_table(
+    output: &mut impl Write,
+    columns: &'static [Column],
+    rows: &[Vec<Cell>],
+    canvas: Canvas,
+) -> io::Result<()> {
+    let layout = Layout::new(columns, rows, canvas);
+    layout.write_head(output)?;
+    rows.iter().try_for_each(|row| layout.write_row(output, row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COLUMNS: &[Column] = &[
+        Column::words("ID"),
+        Column::words("NAME").folds(1, ""),
+        Column::number("N").folds(2, "n "),
+        Column::free_text("ERROR").folds(0, ""),
+    ];
+
+    fn row(id: &str, name: &str, n: &str, error: &str) -> Vec<Cell> {
+        [id, name, n, error].map(Cell::new).to_vec()
+    }
+
+    fn drawn(width: Option<usize>, rows: &[Vec<Cell>]) -> String {
+        let mut bytes = Vec::new();
+        write_table(&mut bytes, COLUMNS, rows, Canvas { width, has_color: false }).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn sample() -> Vec<Vec<Cell>> {
+        vec![
+            row("id-1", "short", "7", "connection refused by the database of the warehouse"),
+            row("id-2", "日本語の名前", "12345", ""),
+            row("id-3", "👩‍👩‍👧‍👦 family", "", "\u{1b}[31mred\u{1b}[0m\nnext \u{202e}line"),
+            row("id-4", "שלום עולם", "1", "x"),
+        ]
+    }
+
+    #[test]
+    fn without_a_terminal_nothing_is_cut() {
+        insta::assert_snapshot!(drawn(None, &sample()), @r"
+        ID    NAME              N  ERROR
+        id-1  short             7  connection refused by the database of the warehouse
+        id-2  日本語の名前  12345
+        id-3  👩‍👩‍👧‍👦 family            \x1b[31mred\x1b[0m\nnext \u{202e}line
+        id-4  שלום עולם         1  x
+        ");
+    }
+
+    #[test]
+    fn a_wide_terminal_takes_one_line_a_row() {
+        insta::assert_snapshot!(drawn(Some(60), &sample()), @r"
+        ID    NAME              N  ERROR
+        id-1  short             7  connection refused by the databa…
+        id-2  日本語の名前  12345
+        id-3  👩‍👩‍👧‍👦 family            \x1b[31mred\x1b[0m\nnext \u{202e…
+        id-4  שלום עולם         1  x
+        ");
+    }
+
+    #[test]
+    fn a_narrow_terminal_folds_the_free_text_first() {
+        insta::assert_snapshot!(drawn(Some(40), &sample()), @r"
+        ID    NAME              N
+        id-1  short             7
+            connection refused by the database …
+        id-2  日本語の名前  12345
+        id-3  👩‍👩‍👧‍👦 family
+            \x1b[31mred\x1b[0m\nnext \u{202e}li…
+        id-4  שלום עולם         1
+            x
+        ");
+    }
+
+    #[test]
+    fn a_very_narrow_terminal_keeps_the_first_column() {
+        insta::assert_snapshot!(drawn(Some(12), &sample()[..2]), @r"
+        ID        N
+        id-1      7
+            short
+            connect…
+        id-2  12345
+            日本語…
+        ");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal_or_holds_a_raw_control() {
+        for width_of_terminal in 20..200 {
+            for line in drawn(Some(width_of_terminal), &sample()).lines() {
+                assert!(width(line) <= width_of_terminal, "{width_of_terminal}: {line}");
+                assert!(!line.chars().any(super::super::text::is_harmful), "{line:?}");
+                assert_eq!(line.trim_end(), line);
+            }
+        }
+    }
+
+    #[test]
+    fn later_rows_keep_to_the_widths_of_the_first_ones() {
+        let first = [row("id-1", "ab", "1", "")];
+        let layout = Layout::new(COLUMNS, &first, Canvas { width: Some(80), has_color: false });
+        let mut bytes = Vec::new();
+        layout.write_row(&mut bytes, &row("id-2-and-more", "longer than before", "2", "")).unwrap();
+        assert_eq!(String::from_utf8(bytes).unwrap(), "id-2-and-more  lon…  2\n");
+    }
+
+    #[test]
+    fn colours_do_not_count_as_columns() {
+        let rows =
+            [vec![Cell::new("id").meaning(Meaning::Error), Cell::new("n"), Cell::new("1"), Cell::empty()]];
+        let mut bytes = Vec::new();
+        write_table(&mut bytes, COLUMNS, &rows, Canvas { width: None, has_color: true }).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        assert!(text.ends_with("\u{1b}[1m\u{1b}[31mid\u{1b}[0m  n     1\n"), "{text:?}");
+    }
+}
