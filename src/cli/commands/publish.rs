@@ -66,7 +66,7 @@ pub struct Args {
     event_type: Option<String>,
 
     /// The content: JSON, @FILE, or - for standard input
-    #[arg(long, value_name = "JSON", default_value = "{}", hide_default_value = false)]
+    #[arg(long, value_name = "JSON", default_value = "{}", allow_negative_numbers = true)]
     payload: String,
 
     /// The ordering key: events of one key reach a handler one at a time, in the order of their commits
@@ -102,8 +102,8 @@ pub struct Args {
     #[arg(long, value_name = "ID", value_parser = name)]
     aggregate_id: Option<String>,
 
-    /// Anything else to keep with the event, as JSON
-    #[arg(long, value_name = "JSON")]
+    /// Anything else to keep with the event: JSON, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     metadata: Option<String>,
 
     /// After how many attempts a delivery of it is dead; by default each handler's own limit
@@ -111,7 +111,7 @@ pub struct Args {
     max_attempts: Option<NonZeroU32>,
 
     /// Take the handlers that subscribe to the type from this file, when none is named
-    #[arg(long = "handlers", value_name = "FILE", conflicts_with = "handlers")]
+    #[arg(long = "handlers", value_name = "FILE")]
     handlers_file: Option<PathBuf>,
 
     /// Read many events from this file, one JSON object a line; - is standard input
@@ -124,7 +124,7 @@ pub struct Args {
     jsonl: Option<PathBuf>,
 
     /// With --jsonl, append this many lines in one transaction
-    #[arg(long, value_name = "N", default_value = "100", requires = "jsonl")]
+    #[arg(long, value_name = "N", default_value = "100", conflicts_with = "event_type")]
     batch_size: NonZeroU32,
 }
 
