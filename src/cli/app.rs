@@ -39,7 +39,6 @@ pub const DOCS: Docs = Docs {
     version,
     max_term_width = 100,
     arg_required_else_help = true,
-    propagate_version = true,
     after_long_help = DOCS.after_help()
 )]
 pub struct Cli {

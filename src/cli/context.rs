@@ -16,7 +16,7 @@ use crate::store::{self, ErrorKind, OpenOptions, SetupProblem, Store, StoreError
 
 /// The part of the connect timeout that is kept for finding out why a server does not answer as it should, so that
 /// the user has an answer when the whole is over.
-const KEPT_FOR_DIAGNOSIS: f64 = 0.2;
+const KEPT_FOR_DIAGNOSIS: f64 = 0.25;
 
 /// Everything that a command needs.
 #[derive(Debug)]
@@ -132,7 +132,8 @@ impl Context {
         if missing.is_empty() {
             return Ok(());
         }
-        let message = format!("{} is not set up: {} missing", store.location(), enumerate(&missing));
+        let message =
+            format!("the outbox is not set up in {}: {} missing", store.location(), enumerate(&missing));
         Err(CliError::new(Exit::Misconfigured, message).with_hint(
             "run `relayctl setup` once; or check --database and --prefix, if it was set up elsewhere",
         ))

@@ -5,6 +5,9 @@ use std::fmt;
 /// What a masked part is replaced by.
 const MASK: &str = "***";
 
+/// What stands for a password in our own texts, which show how a URL is written.
+const PLACEHOLDER: &str = "PASSWORD";
+
 /// Words in the name of a URL's option whose value is a secret.
 const SECRET_OPTIONS: [&str; 4] = ["password", "token", "secret", "authmechanismproperties"];
 
@@ -65,6 +68,7 @@ fn mask_url(url: &str) -> String {
 fn mask_user(userinfo: &str) -> String {
     let is_plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "._%+-".contains(c));
     match userinfo.split_once(':') {
+        Some((_, PLACEHOLDER)) => userinfo.to_owned(),
         Some((name, _)) if is_plain(name) => format!("{name}:{MASK}"),
         None if is_plain(userinfo) => userinfo.to_owned(),
         _ => MASK.to_owned(),
@@ -127,5 +131,6 @@ mod tests {
             redact("unexpected argument 'mongodb://u:hunter2@h/db' found\n\nsee a@b"),
             "unexpected argument 'mongodb://u:***@h/db' found\n\nsee a@b"
         );
+        assert_eq!(redact("write mongodb://USER:PASSWORD@HOST"), "write mongodb://USER:PASSWORD@HOST");
     }
 }

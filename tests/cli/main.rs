@@ -1,8 +1,21 @@
-//! The real binary, as operators, cron and scripts use it: what it prints, how it ends, and what it did to the store.
+//! The real binary, in a sandbox: a fresh database and home directory for each test, and nothing of the surroundings.
+//!
+//! `dev/test` starts the database that these tests need, and tells them where it is.
 
+mod config;
+mod errors;
+mod formats;
+mod generated;
+mod harness;
+mod help;
 mod keys;
+mod list;
 mod publish;
 mod purge;
 mod recover;
 mod repair;
-mod shop;
+mod setup;
+mod show;
+mod stats;
+mod stock;
+mod terminal;

@@ -3,22 +3,21 @@
 use relayctl::model::Status;
 use serde_json::json;
 
-use crate::shop::{HANDLER, HOUR, SECOND, visit};
+use crate::harness::Sandbox;
+use crate::stock::{HANDLER, HOUR, SECOND};
 
-#[tokio::test]
-async fn expired_leases_go_back_to_pending_and_live_ones_stay() {
-    visit(async |shop| {
-        let live = shop.processing(1, SECOND).await;
-        let expired = shop.processing(2, HOUR).await;
-        let other = shop.relayctl(&["recover", "--handler", "other"]).await.exits(0);
-        other.prints("Nothing to recover.\n");
-        let ran = shop.relayctl(&["recover", "--handler", HANDLER]).await.exits(0).without_noise();
-        ran.prints("Recovered 2 deliveries.\n");
-        let recovered = shop.get(&expired[0].lease.delivery_id).await;
-        assert_eq!((recovered.status, recovered.attempts, recovered.lease_token), (Status::Pending, 1, None));
-        assert_eq!(shop.status(&live[0].lease.delivery_id).await, Status::Processing);
-        let ran = shop.relayctl(&["recover", "-o", "json"]).await.exits(0);
-        assert_eq!((&ran.json()["command"], &ran.json()["changed"]), (&json!("recover"), &json!(0)));
-    })
-    .await;
+#[test]
+fn expired_leases_go_back_to_pending_and_live_ones_stay() {
+    let sandbox = Sandbox::new();
+    let live = sandbox.processing(1, SECOND);
+    let expired = sandbox.processing(2, HOUR);
+    let other = sandbox.run(&["recover", "--handler", "other"]).exits(0);
+    other.prints("Nothing to recover.\n");
+    let ran = sandbox.run(&["recover", "--handler", HANDLER]).exits(0).without_noise();
+    ran.prints("Recovered 2 deliveries.\n");
+    let recovered = sandbox.get(&expired[0].lease.delivery_id);
+    assert_eq!((recovered.status, recovered.attempts, recovered.lease_token), (Status::Pending, 1, None));
+    assert_eq!(sandbox.status(&live[0].lease.delivery_id), Status::Processing);
+    let ran = sandbox.run(&["recover", "-o", "json"]).exits(0);
+    assert_eq!((&ran.json()["command"], &ran.json()["changed"]), (&json!("recover"), &json!(0)));
 }

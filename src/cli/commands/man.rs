@@ -70,14 +70,22 @@ fn write_all(command: &clap::Command, directory: &Path) -> io::Result<usize> {
 fn page(command: &clap::Command) -> String {
     let man = Man::new(command.clone()).source(format!("relayctl {}", env!("CARGO_PKG_VERSION")));
     let mut bytes = Vec::new();
+    // Writing to memory does not fail.
     let _ = render(&man, command, &mut bytes);
-    String::from_utf8_lossy(&bytes).into_owned()
+    let text = String::from_utf8_lossy(&bytes);
+    match text.strip_prefix(PREAMBLE) {
+        Some(rest) => PREAMBLE.to_owned() + &rest.replace(PREAMBLE, ""),
+        None => text.into_owned(),
+    }
 }
+
+/// What each section comes with, and a page needs once.
+const PREAMBLE: &str = ".ie \\n(.g .ds Aq \\(aq\n.el .ds Aq '\n";
 
 fn render(man: &Man, command: &clap::Command, page: &mut Vec<u8>) -> io::Result<()> {
     man.render_title(page)?;
     man.render_name_section(page)?;
-    man.render_synopsis_section(page)?;
+    synopsis(command).to_writer(page)?;
     man.render_description_section(page)?;
     man.render_options_section(page)?;
     if command.has_subcommands() {
@@ -86,6 +94,18 @@ fn render(man: &Man, command: &clap::Command, page: &mut Vec<u8>) -> io::Result<
     let docs = docs_of(command.get_display_name().unwrap_or_else(|| command.get_name()));
     examples(docs).to_writer(page)?;
     exit_status(docs).to_writer(page)
+}
+
+/// The usage line of the help. A list of all options would say less.
+fn synopsis(command: &clap::Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    let usage = usage.strip_prefix("Usage: ").unwrap_or(&usage).to_owned();
+    let mut roff = Roff::new();
+    roff.control("SH", ["SYNOPSIS"]);
+    for line in usage.lines() {
+        roff.text([bold(line.trim())]).control("br", []);
+    }
+    roff
 }
 
 fn examples(docs: &Docs) -> Roff {
@@ -123,6 +143,11 @@ mod tests {
                 assert!(page.contains(section), "{section} on the page of {}:\n{page}", command.get_name());
             }
         });
+    }
+
+    #[test]
+    fn a_page_has_one_preamble() {
+        assert_eq!(page(&built()).matches(".ds Aq \\(aq").count(), 1);
     }
 
     #[test]

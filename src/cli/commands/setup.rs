@@ -58,9 +58,11 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
 
 fn summary(report: &SetupReport) -> String {
     match (report.created.len(), report.existing.len()) {
-        (0, existing) => format!("nothing to do: all {existing} are there"),
-        (created, 0) => format!("created {created}"),
-        (created, existing) => format!("created {created}; {existing} were there already"),
+        (0, existing) => format!("nothing to do: all {existing} collections and indexes are there"),
+        (created, 0) => format!("created {created} collections and indexes"),
+        (created, existing) => {
+            format!("created {created} collections and indexes, and {existing} were there already,")
+        }
     }
 }
 
@@ -86,7 +88,9 @@ async fn check(context: &Context) -> CliResult<Exit> {
     listing.finish()?;
     match findings.len() {
         0 => {
-            context.ui().note(&format!("all is as it has to be in {}", store.location()));
+            context
+                .ui()
+                .note(&format!("all collections and indexes are as they have to be in {}", store.location()));
             Ok(Exit::Done)
         }
         count => {

@@ -1,0 +1,361 @@
+# Print an optspec for argparse to handle cmd's options that are independent of any subcommand.
+function __fish_relayctl_global_optspecs
+    string join \n store= database= prefix= profile= o/output= q/quiet v/verbose time= color= connect-timeout= y/yes h/help V/version
+end
+
+function __fish_relayctl_needs_command
+    # Figure out if the current invocation already has a command.
+    set -l cmd (commandline -opc)
+    set -e cmd[1]
+    argparse -s (__fish_relayctl_global_optspecs) -- $cmd 2>/dev/null
+    or return
+    if set -q argv[1]
+        # Also print the command, so this can be used to figure out what it is.
+        echo $argv[1]
+        return 1
+    end
+    return 0
+end
+
+function __fish_relayctl_using_subcommand
+    set -l cmd (__fish_relayctl_needs_command)
+    test -z "$cmd"
+    and return 1
+    contains -- $cmd[1] $argv
+end
+
+complete -c relayctl -n "__fish_relayctl_needs_command" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_needs_command" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_needs_command" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_needs_command" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_needs_command" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_needs_command" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_needs_command" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_needs_command" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_needs_command" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_needs_command" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_needs_command" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_needs_command" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_needs_command" -s V -l version -d 'Print version'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "setup" -d 'Create or check collections and indexes'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "publish" -d 'Append events'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "list" -d 'List deliveries'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "stats" -d 'Count deliveries by handler and status'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "requeue" -d 'Bring dead deliveries back'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "bury" -d 'Give up pending and processing deliveries'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "purge" -d 'Delete what finished long ago'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "keys" -d 'List and prune the counters of ordering keys'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "run" -d 'Be a worker: hand deliveries to commands'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "completions" -d 'Print the completions of a shell'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "man" -d 'Print a manual page, or write all of them'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l check -d 'Compare only: report what is missing, in the way or not as it has to be, and change nothing'
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -l print -d 'Print a mongosh script that does the same, without connecting to anything'
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l status -d 'Only those in this status; may be given more than once' -r -f -a "pending\t''
+processing\t''
+completed\t''
+dead\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l handler -d 'Only those of this handler' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l type -d 'Only events of this type; `order.*` means all that begin with `order.`' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l key -d 'Only those of this ordering key' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l event -d 'Only those of this event' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l error -d 'Only those whose last error contains this text; upper and lower case are alike' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l since -d 'Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l until -d 'Only those created before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l finished-before -d 'Only those completed or dead since before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l min-attempts -d 'Only those with at least this many attempts' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l lane -d 'Only unfinished ones in this lane: ready, or parked behind a long blocked key' -r -f -a "ready\t''
+parked\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l overdue -d 'Only unfinished ones that have been due for at least this long' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l limit -d 'At most this many' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l sort -d 'Order by the time of creation, of the last change, or at which they are due' -r -f -a "created\t''
+updated\t''
+due\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l cursor -d 'Go on behind this place, which an earlier listing with the same options printed' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l all -d 'All of them'
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l reverse -d 'Latest first'
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l by -d 'What to group by' -r -f -a "handler\t'The handler'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand completions" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "setup" -d 'Create or check collections and indexes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "publish" -d 'Append events'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "list" -d 'List deliveries'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "stats" -d 'Count deliveries by handler and status'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "requeue" -d 'Bring dead deliveries back'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "bury" -d 'Give up pending and processing deliveries'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "purge" -d 'Delete what finished long ago'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "keys" -d 'List and prune the counters of ordering keys'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "run" -d 'Be a worker: hand deliveries to commands'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "man" -d 'Print a manual page, or write all of them'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
