@@ -136,6 +136,7 @@ impl GlobalArgs {
 
 /// The commands. Each has a file of its own, with its arguments and what it does.
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "a process has one of these")]
 pub enum Command {
     #[command(after_long_help = setup::DOCS.after_help())]
     Setup(setup::Args),

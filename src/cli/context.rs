@@ -16,7 +16,10 @@ use crate::store::{self, ErrorKind, OpenOptions, SetupProblem, Store, StoreError
 
 /// The part of the connect timeout that is kept for finding out why a server does not answer as it should, so that
 /// the user has an answer when the whole is over.
-const KEPT_FOR_DIAGNOSIS: f64 = 0.25;
+const KEPT_FOR_DIAGNOSIS: f64 = 0.4;
+
+/// How long closing the store may take.
+const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 
 /// Everything that a command needs.
 #[derive(Debug)]
@@ -167,10 +170,11 @@ impl Context {
         }
     }
 
-    /// Closes the store if it was opened: leaving without it can make the driver panic.
+    /// Closes the store if it was opened: leaving without it can make the driver panic. A server that hangs does not
+    /// keep a command from ending.
     pub async fn close(&self) {
         if let Some(store) = self.store.get() {
-            store.close().await;
+            let _ = tokio::time::timeout(CLOSE_PATIENCE, store.close()).await;
         }
     }
 }

@@ -1,17 +1,26 @@
 //! SIGINT and SIGTERM for commands that are not `run`, which drains on its own terms.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
 use super::error::{CliError, CliResult};
+use super::exit::Exit;
+
+/// How long a command that was stopped has to clean up. It can be stuck in a write that nobody reads.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// What the signals of this process asked for so far.
 #[derive(Clone, Debug, Default)]
 pub struct Interrupts {
     requested: CancellationToken,
     insisted: CancellationToken,
+    /// Whether one signal is enough, because nothing is changed that would have to be finished.
+    only_reads: Arc<AtomicBool>,
 }
 
 impl Interrupts {
@@ -21,20 +30,30 @@ impl Interrupts {
     /// When the system refuses.
     pub fn listen() -> CliResult<Interrupts> {
         let refused = |error| CliError::failed("cannot listen for signals").with_source(error);
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(refused)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
+        let terminate = signal(SignalKind::terminate()).map_err(refused)?;
         let interrupts = Interrupts::default();
-        let heard = interrupts.clone();
-        tokio::spawn(async move {
-            for token in [heard.requested, heard.insisted] {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                token.cancel();
-            }
-        });
+        tokio::spawn(interrupts.clone().obey([interrupt, terminate]));
         Ok(interrupts)
+    }
+
+    async fn obey(self, [mut interrupt, mut terminate]: [Signal; 2]) {
+        let mut next = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+            }
+        };
+        next().await;
+        self.requested.cancel();
+        if self.only_reads.load(Ordering::SeqCst) {
+            let _ = tokio::time::timeout(GRACE, next()).await;
+        } else {
+            next().await;
+        }
+        self.insisted.cancel();
+        tokio::time::sleep(GRACE).await;
+        leave();
     }
 
     /// Cancelled by the first signal: work that comes in steps stops between two of them, and reports.
@@ -42,11 +61,12 @@ impl Interrupts {
         &self.requested
     }
 
-    /// Runs `work`, which has nothing to tell when it is interrupted, until it ends or the first signal comes.
+    /// Runs `work`, which changes nothing or all at once, until it ends or the first signal comes.
     ///
     /// # Errors
     /// Those of `work`, and the interruption.
     pub async fn stops<T>(&self, work: impl Future<Output = CliResult<T>>) -> CliResult<T> {
+        self.only_reads.store(true, Ordering::SeqCst);
         self.requested.run_until_cancelled(work).await.unwrap_or_else(|| Err(CliError::interrupted()))
     }
 
@@ -57,4 +77,9 @@ impl Interrupts {
     pub async fn stops_when_insisted<T>(&self, work: impl Future<Output = CliResult<T>>) -> CliResult<T> {
         self.insisted.run_until_cancelled(work).await.unwrap_or_else(|| Err(CliError::interrupted()))
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the way out when the thread that would return is stuck")]
+fn leave() -> ! {
+    std::process::exit(Exit::Interrupted.code().into())
 }

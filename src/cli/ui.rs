@@ -32,6 +32,16 @@ pub enum Verbosity {
 struct Stream {
     is_terminal: bool,
     has_color: bool,
+    /// Whether a line that was written can be written over.
+    can_move: bool,
+}
+
+impl Stream {
+    fn look_at(stream: &impl anstream::stream::RawStream, color: ColorWhen) -> Stream {
+        let is_terminal = stream.is_terminal();
+        let is_dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Stream { is_terminal, has_color: color.applies_to(stream), can_move: is_terminal && !is_dumb }
+    }
 }
 
 /// What the user chose about the terminal.
@@ -59,14 +69,8 @@ pub struct Ui {
 impl Ui {
     /// Looks at the streams of this process.
     pub fn new(options: UiOptions) -> Self {
-        let out = Stream {
-            is_terminal: io::stdout().is_terminal(),
-            has_color: options.color.applies_to(&io::stdout()),
-        };
-        let err = Stream {
-            is_terminal: io::stderr().is_terminal(),
-            has_color: options.color.applies_to(&io::stderr()),
-        };
+        let out = Stream::look_at(&io::stdout(), options.color);
+        let err = Stream::look_at(&io::stderr(), options.color);
         Ui { options, out, err, input_is_terminal: io::stdin().is_terminal() }
     }
 

@@ -103,8 +103,9 @@ impl NewEvent {
         event.handlers = distinct_handlers(&self.handlers)?;
         event.payload = json::normalise("payload", &self.payload)?;
         event.headers = normalise_headers(&self.headers)?;
-        event.metadata =
-            self.metadata.as_ref().map(|value| json::normalise("metadata", value)).transpose()?;
+        // Null and absent are one when an event is read, and so from the start.
+        let metadata = self.metadata.as_ref().filter(|value| !value.is_null());
+        event.metadata = metadata.map(|value| json::normalise("metadata", value)).transpose()?;
         event.check_size()?;
         Ok(event)
     }

@@ -186,8 +186,7 @@ pub trait Transaction: Send {
     /// ends it. A keyed event takes the next value of its key's counter, so that order by sequence is order by commit,
     /// without gap or duplicate among the committed events of a key.
     ///
-    /// Answers for each of `events`, in their order. An id that stands more than once in them is one event, the first,
-    /// for the handlers of all.
+    /// A batch is as good as its events one after the other, and is answered for each of them, in their order.
     ///
     /// # Errors
     /// `Invalid` when an event breaks a limit of the model, `Conflict` when an id is there with another type, key or

@@ -1,7 +1,9 @@
 //! What goes wrong before a command can do its work: one clear message, the right exit code, no password.
 
+use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -153,4 +155,26 @@ fn a_signal_ends_a_command_that_waits() {
         wait_until("the command ends", || child.try_wait().unwrap().is_some());
         assert_eq!(child.wait().unwrap().code(), Some(130));
     }
+}
+
+#[test]
+fn one_signal_ends_a_listing_whose_reader_is_stuck() {
+    let sandbox = Sandbox::new();
+    let padding = "x".repeat(500);
+    let events: Vec<_> = (0..500).map(|n| crate::harness::event(&format!("{padding}{n}"))).collect();
+    sandbox.append(&events, crate::harness::ago(10));
+    let (reader, writer) = std::io::pipe().unwrap();
+    let mut command = sandbox.command();
+    command.args(["list", "--all", "-o", "jsonl"]);
+    let mut child = command.stdout(writer.try_clone().unwrap()).spawn().unwrap();
+    wait_until("the pipe is full", || !takes_more(&writer));
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGTERM).unwrap();
+    wait_until("the command ends", || child.try_wait().unwrap().is_some());
+    assert_eq!(child.wait().unwrap().code(), Some(130));
+    drop(reader);
+}
+
+fn takes_more(pipe: &impl AsFd) -> bool {
+    let mut ready = [PollFd::new(pipe.as_fd(), PollFlags::POLLOUT)];
+    poll(&mut ready, PollTimeout::ZERO).unwrap() > 0
 }

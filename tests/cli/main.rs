@@ -2,6 +2,8 @@
 //!
 //! `dev/test` starts the database that these tests need, and tells them where it is.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod config;
 mod errors;
 mod formats;

@@ -173,7 +173,7 @@ impl<W: Write> CsvForm<W> {
     fn write_head(&mut self, fields: &[&str]) -> io::Result<()> {
         if !self.has_head {
             self.has_head = true;
-            self.output.write_record(fields)?;
+            self.output.write_record(fields).map_err(io_error)?;
         }
         Ok(())
     }
@@ -183,7 +183,7 @@ impl<R: Record, W: Write> Form<R> for CsvForm<W> {
     fn write(&mut self, row: &R) -> io::Result<()> {
         self.write_head(R::FIELDS)?;
         let values = row.values().into_iter().map(|v| if self.is_terminal { visible(&v) } else { v });
-        Ok(self.output.write_record(values)?)
+        self.output.write_record(values).map_err(io_error)
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -192,6 +192,14 @@ impl<R: Record, W: Write> Form<R> for CsvForm<W> {
 
     fn finish(&mut self) -> io::Result<()> {
         self.write_head(R::FIELDS)
+    }
+}
+
+/// The library's own conversion hides what sort of error it was, and with it that a reader went away.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        kind => io::Error::other(format!("{kind:?}")),
     }
 }
 
@@ -339,6 +347,24 @@ mod tests {
         assert_eq!(written(OutputFormat::Csv, 0, Listing::finish), "id,note\n");
         let text = written(OutputFormat::Csv, 1, Listing::finish);
         assert_eq!(text, "id,note\nid-1,\"say \"\"hi\"\",\nthen go\"\n");
+    }
+
+    #[test]
+    fn a_reader_that_went_away_is_recognised_in_every_format() {
+        struct Gone;
+        impl Write for Gone {
+            fn write(&mut self, _bytes: &[u8]) -> io::Result<usize> {
+                Err(io::ErrorKind::BrokenPipe.into())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let long = Thing { id: "x".repeat(100_000), note: String::new() };
+        for format in [OutputFormat::Json, OutputFormat::Jsonl, OutputFormat::Csv, OutputFormat::Ids] {
+            let error = Listing::to(Gone, target(format)).write(&long).unwrap_err();
+            assert!(error.is_broken_pipe(), "{format:?}: {error:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ use super::{Ui, Verbosity};
 /// How often a log gets a line.
 const LOG_EVERY: Duration = Duration::from_secs(10);
 
-/// How long work lasts before a bar appears, so that short work shows none.
+/// How often a bar moves on its own.
 const BAR_TICK: Duration = Duration::from_millis(100);
 
 /// The progress of one piece of work. Dropping it takes the bar away.
@@ -34,7 +34,7 @@ impl Ui {
     pub fn progress(&self, what: &str, total: Option<u64>) -> Progress<'_> {
         let display = if self.options.verbosity == Verbosity::Quiet {
             Display::Silent
-        } else if self.err.is_terminal {
+        } else if self.err.can_move {
             Display::Bar(bar(what, total))
         } else {
             Display::Log { last: Instant::now() }

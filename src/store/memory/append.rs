@@ -1,98 +1,56 @@
 //! Appending events, each with a delivery for each of its handlers.
 
 use std::collections::BTreeMap;
-use std::mem;
 
 use serde_json::Value;
 
 use super::state::State;
 use crate::model::{
-    Appended, AppendedDelivery, Delivery, DeliveryId, Event, EventId, IdKind, IdSource, InvalidInput, Lane,
-    NewEvent, Status, Timestamp,
+    Appended, AppendedDelivery, Delivery, DeliveryId, Event, EventId, IdKind, IdSource, Lane, NewEvent,
+    Status, Timestamp,
 };
 use crate::store::{ErrorKind, Result, StoreError};
 
-/// Appends a batch. All that can be refused is looked at before the first write, so that an error leaves no trace.
+/// Appends a batch as if its events came one after the other. All that can be refused is looked at before the first
+/// write, so that an error leaves no trace.
 pub(super) fn append(
     state: &mut State,
     events: &[NewEvent],
     ids: &dyn IdSource,
     now: Timestamp,
 ) -> Result<Vec<Appended>> {
-    let named = events.iter().map(NewEvent::checked).collect::<Result<Vec<_>, InvalidInput>>()?;
-    let batch = Batch::of(&named)?;
-    batch.distinct.iter().try_for_each(|event| compare_with_stored(state, event))?;
-    let mut appended: Vec<_> =
-        batch.distinct.iter().map(|event| append_one(state, event, ids, now)).collect();
-    let places = batch.places.into_iter();
-    Ok(named.iter().zip(places).map(|(event, place)| answer(event, &mut appended[place])).collect())
+    let events = events.iter().map(NewEvent::checked).collect::<Result<Vec<_>, _>>()?;
+    check_contents(state, &events)?;
+    Ok(events.iter().map(|event| append_one(state, event, ids, now)).collect())
 }
 
-/// A batch in which each id stands once.
-struct Batch {
-    /// The first event of each id, with the handlers of all.
-    distinct: Vec<NewEvent>,
-    /// For each event that was named, where it is in `distinct`.
-    places: Vec<usize>,
-}
-
-impl Batch {
-    fn of(events: &[NewEvent]) -> Result<Batch> {
-        let mut distinct: Vec<NewEvent> = Vec::with_capacity(events.len());
-        let mut places = Vec::with_capacity(events.len());
-        let mut by_id: BTreeMap<&EventId, usize> = BTreeMap::new();
-        for event in events {
-            let end = distinct.len();
-            let place = event.id.as_ref().map_or(end, |id| *by_id.entry(id).or_insert(end));
-            match (distinct.get_mut(place), &event.id) {
-                (Some(first), Some(id)) => unite(first, event, id)?,
-                _ => distinct.push(event.clone()),
-            }
-            places.push(place);
-        }
-        Ok(Batch { distinct, places })
-    }
-}
-
-fn unite(first: &mut NewEvent, repeated: &NewEvent, id: &EventId) -> Result<()> {
-    refuse_difference(repeated, &event_of(first, id.clone(), None, Timestamp::EPOCH))?;
-    for handler in &repeated.handlers {
-        if !first.handlers.contains(handler) {
-            first.handlers.push(handler.clone());
-        }
+/// Refuses an id that stands for something else, in the store or earlier in the batch.
+fn check_contents(state: &State, events: &[NewEvent]) -> Result<()> {
+    let mut earlier: BTreeMap<&EventId, &NewEvent> = BTreeMap::new();
+    for event in events {
+        let Some(id) = &event.id else { continue };
+        let twin = *earlier.entry(id).or_insert(event);
+        let stored = state.events.get(id);
+        let difference =
+            stored.map_or_else(|| event.difference_from_twin(twin), |stored| event.difference_from(stored));
+        difference.map_or(Ok(()), |field| Err(stands_for_another(id, field)))?;
     }
     Ok(())
 }
 
-fn compare_with_stored(state: &State, event: &NewEvent) -> Result<()> {
-    let stored = event.id.as_ref().and_then(|id| state.events.get(id));
-    stored.map_or(Ok(()), |stored| refuse_difference(event, stored))
-}
-
-fn refuse_difference(event: &NewEvent, other: &Event) -> Result<()> {
-    let Some(field) = event.difference_from(other) else { return Ok(()) };
-    let message = format!("event id `{}` already stands for an event with another {field}", other.id);
-    Err(StoreError::new(ErrorKind::Conflict, message)
-        .with_hint("give the new event an id of its own, or repeat the event as it was"))
-}
-
-/// What the append did with `event`. Where its id is repeated, the first to name something is said to have created it.
-fn answer(event: &NewEvent, appended: &mut Appended) -> Appended {
-    let delivery_of = |handler: &String| {
-        let delivery = appended.deliveries.iter_mut().find(|delivery| delivery.handler == *handler)?;
-        let created = mem::take(&mut delivery.created);
-        Some(AppendedDelivery { created, ..delivery.clone() })
-    };
-    let deliveries = event.handlers.iter().filter_map(delivery_of).collect();
-    Appended { id: appended.id.clone(), created: mem::take(&mut appended.created), deliveries }
+fn stands_for_another(id: &EventId, field: &str) -> StoreError {
+    let message = format!("event {id} is there already with another {field}; nothing was appended");
+    StoreError::new(ErrorKind::Conflict, message)
+        .with_hint("an event id stands for one event for ever; give the new one an id of its own")
 }
 
 fn append_one(state: &mut State, event: &NewEvent, ids: &dyn IdSource, now: Timestamp) -> Appended {
-    let stored = event.id.as_ref().and_then(|id| state.events.get(id)).cloned();
-    let created = stored.is_none();
-    let stored = stored.unwrap_or_else(|| store_event(state, event, ids, now));
-    let deliver = |handler: &String| match delivery_for(state, &stored.id, handler) {
-        Some(id) => AppendedDelivery { id, handler: handler.clone(), created: false },
+    let known = event.id.as_ref().and_then(|id| state.events.get(id)).cloned();
+    let created = known.is_none();
+    let existing = known.as_ref().map_or_else(BTreeMap::new, |known| deliveries_of(state, &known.id));
+    let stored = known.unwrap_or_else(|| store_event(state, event, ids, now));
+    let deliver = |handler: &String| match existing.get(handler) {
+        Some(id) => AppendedDelivery { id: id.clone(), handler: handler.clone(), created: false },
         None => {
             let id = DeliveryId::from(ids.next(IdKind::Delivery, now));
             state.deliveries.insert(id.clone(), delivery_of(event, &stored, id.clone(), handler, now));
@@ -100,6 +58,12 @@ fn append_one(state: &mut State, event: &NewEvent, ids: &dyn IdSource, now: Time
         }
     };
     Appended { id: stored.id.clone(), created, deliveries: event.handlers.iter().map(deliver).collect() }
+}
+
+/// The deliveries of an event, by handler.
+fn deliveries_of(state: &State, event: &EventId) -> BTreeMap<String, DeliveryId> {
+    let of_event = state.deliveries.values().filter(|delivery| delivery.event_id == *event);
+    of_event.map(|delivery| (delivery.handler.clone(), delivery.id.clone())).collect()
 }
 
 fn store_event(state: &mut State, event: &NewEvent, ids: &dyn IdSource, now: Timestamp) -> Event {
@@ -116,11 +80,6 @@ fn next_sequence(state: &mut State, key: &str) -> i64 {
     let latest = state.key_sequences.entry(key.to_owned()).or_default();
     *latest += 1;
     *latest
-}
-
-fn delivery_for(state: &State, event: &EventId, handler: &str) -> Option<DeliveryId> {
-    let is_it = |delivery: &&Delivery| delivery.event_id == *event && delivery.handler == handler;
-    state.deliveries.values().find(is_it).map(|delivery| delivery.id.clone())
 }
 
 fn event_of(event: &NewEvent, id: EventId, sequence: Option<i64>, now: Timestamp) -> Event {

@@ -155,6 +155,10 @@ pub(super) async fn count_purgeable(store: &MongoStore, request: &PurgeRequest) 
 
 /// See [`Store::prune_keys`](crate::store::Store::prune_keys).
 pub(super) async fn prune_keys(store: &MongoStore, request: &PruneRequest) -> Result<PruneBatch> {
+    if request.batch == 0 {
+        // To the server a limit of 0 is none.
+        return Ok(PruneBatch::default());
+    }
     let counters = counters(store, request).await?;
     let examined = counters.len() as u64;
     let is_last = counters.len() < request.batch as usize;

@@ -1,0 +1,10 @@
+//! What only the MongoDB store has: documents of other clients, settings of the URL, plans of the queries, the server's
+//! own ways to fail. The contract that it shares with the other stores is held in `tests/store`.
+
+mod connecting;
+mod documents;
+mod durability;
+mod fixture;
+mod plans;
+mod races;
+mod schema;
