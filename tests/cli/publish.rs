@@ -159,6 +159,35 @@ fn every_format_tells_of_one_event() {
     assert_eq!(publish("csv"), format!("id,created,deliveries\ne-1,false,{delivery}\n"));
 }
 
+#[test]
+fn a_handlers_file_says_who_receives_a_type() {
+    let sandbox = Sandbox::new();
+    let text = "[handlers.projector]\ntypes = [\"order.*\"]\nshell = \"true\"\n\
+        [handlers.audit]\ntypes = [\"*\"]\nshell = \"true\"\n";
+    let file = sandbox.file("handlers.toml", text);
+    let file = file.to_str().unwrap();
+    let order = sandbox.run(["publish", "order.placed.v1", "--id", "o", "--handlers", file]).exits(0);
+    order.prints("Published o for audit, projector.\n");
+    let named = ["publish", "order.placed.v1", "--id", "n", "--handlers", file, "--handler", "mailer"];
+    sandbox.run(named).exits(0).prints("Published n for mailer.\n");
+    let lines = "{\"type\":\"user.left\",\"payload\":1,\"id\":\"u\"}\n\
+        {\"type\":\"order.paid\",\"payload\":1,\"id\":\"p\",\"handlers\":[\"own\"]}\n";
+    sandbox.run_reading(&["publish", "--jsonl", "-", "--handlers", file], lines).exits(0);
+    let handlers_of = |event: &str| {
+        let deliveries =
+            sandbox.deliveries().into_iter().filter(|delivery| delivery.event_id.as_str() == event);
+        deliveries.map(|delivery| delivery.handler).collect::<Vec<_>>()
+    };
+    assert_eq!((handlers_of("u"), handlers_of("p")), (vec!["audit".to_owned()], vec!["own".to_owned()]));
+    let narrow = sandbox.file("narrow.toml", "[handlers.a]\ntypes = [\"x\"]\nshell = \"true\"\n");
+    let nobody = sandbox.run(["publish", "t", "--handlers", narrow.to_str().unwrap()]).exits(2);
+    nobody.complains("none is known to subscribe to `t`");
+    sandbox
+        .run(["publish", "t", "--handlers", "no-such-file"])
+        .exits(2)
+        .complains("cannot read no-such-file");
+}
+
 // ---- a stream ----------------------------------------------------------------------------------------------------
 
 /// Events of type `t` for handler `h`, whose ids are their numbers.

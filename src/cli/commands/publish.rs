@@ -17,6 +17,7 @@ use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
+use crate::config::handlers::{HandlersError, HandlersFile};
 use crate::model::{Appended, EventId, InvalidInput, NewEvent, Timestamp, json};
 use crate::ops::with_handlers;
 
@@ -138,15 +139,32 @@ fn header(text: &str) -> Result<(String, String), String> {
 /// Who receives events that do not say so themselves.
 struct Receivers {
     named: Vec<String>,
+    file: Option<HandlersFile>,
 }
 
 impl Receivers {
     fn of(args: &Args) -> CliResult<Receivers> {
-        Ok(Receivers { named: args.handlers.clone() })
+        let file = args.handlers_file.as_deref().map(HandlersFile::load).transpose();
+        Ok(Receivers { named: args.handlers.clone(), file: file.map_err(unusable)? })
     }
 
-    fn of_type(&self, _event_type: &str) -> Vec<String> {
-        self.named.clone()
+    /// Those that the command names, or else those that subscribe.
+    fn of_type(&self, event_type: &str) -> Vec<String> {
+        match &self.file {
+            Some(file) if self.named.is_empty() => {
+                file.subscribers(event_type).into_iter().map(str::to_owned).collect()
+            }
+            _ => self.named.clone(),
+        }
+    }
+}
+
+fn unusable(error: HandlersError) -> CliError {
+    let told = CliError::usage(error.to_string());
+    let told = error.hint().into_iter().fold(told, CliError::with_hint);
+    match error {
+        HandlersError::Unreadable { source, .. } => told.with_source(source),
+        _ => told,
     }
 }
 
