@@ -13,7 +13,7 @@ use crate::stock::HOUR;
 #[test]
 fn an_event_is_stored_with_all_that_was_said_about_it() {
     let sandbox = Sandbox::new();
-    let ran = sandbox.run(&[
+    let ran = sandbox.run([
         "publish",
         "order.placed.v1",
         "--payload",
@@ -62,7 +62,7 @@ fn an_event_is_stored_with_all_that_was_said_about_it() {
 #[test]
 fn without_a_payload_it_is_an_empty_object() {
     let sandbox = Sandbox::new();
-    sandbox.run(&["publish", "t", "--handler", "h"]).exits(0).without_noise();
+    sandbox.run(["publish", "t", "--handler", "h"]).exits(0).without_noise();
     assert_eq!(sandbox.events()[0].payload, json!({}));
 }
 
@@ -71,24 +71,24 @@ fn a_payload_comes_from_a_file_or_from_standard_input() {
     let sandbox = Sandbox::new();
     let file = sandbox.file("payload.json", "{\"from\": \"file\"}\n");
     let argument = format!("@{}", file.display());
-    sandbox.run(&["publish", "t", "--handler", "h", "--payload", &argument]).exits(0);
-    let large = json!({"from": "stdin", "filler": "x".repeat(10 << 20)}).to_string();
-    sandbox.run_reading(&["publish", "t", "--handler", "h", "--payload", "-"], &large).exits(0);
-    sandbox.run(&["publish", "t", "--handler", "h", "--payload", "-12"]).exits(0);
+    sandbox.run(["publish", "t", "--handler", "h", "--payload", &argument]).exits(0);
+    let large = json!({"from": "stdin", "filler": "x".repeat(10 << 20)});
+    sandbox.run_reading(&["publish", "t", "--handler", "h", "--payload", "-"], large.to_string()).exits(0);
+    sandbox.run(["publish", "t", "--handler", "h", "--payload", "-12"]).exits(0);
     let payloads: Vec<Value> = sandbox.events().into_iter().map(|event| event.payload).collect();
     assert!(payloads.contains(&json!({"from": "file"})) && payloads.contains(&json!(-12)));
-    assert!(payloads.iter().any(|payload| payload.to_string() == large.replace(": ", ":")));
-    let missing = sandbox.run(&["publish", "t", "--handler", "h", "--payload", "@no-such-file"]);
+    assert!(payloads.contains(&large));
+    let missing = sandbox.run(["publish", "t", "--handler", "h", "--payload", "@no-such-file"]);
     missing.exits(1).complains("cannot read no-such-file");
     let twice = ["publish", "t", "--handler", "h", "--payload", "-", "--metadata", "-"];
-    sandbox.run(&twice).exits(2).complains("standard input");
+    sandbox.run(twice).exits(2).complains("standard input");
 }
 
 #[test]
 fn what_cannot_be_kept_exactly_is_refused_with_its_path() {
     let sandbox = Sandbox::new();
     let payload = r#"{"items": [{"n": 9223372036854775808}]}"#;
-    let refused = sandbox.run(&["publish", "t", "--handler", "h", "--payload", payload]).exits(2);
+    let refused = sandbox.run(["publish", "t", "--handler", "h", "--payload", payload]).exits(2);
     refused.prints("").complains("payload.items[0].n: is an integer outside the signed 64-bit range");
     let large = format!("\"{}\"", "x".repeat(16 << 20));
     let refused = sandbox.run_reading(&["publish", "t", "--handler", "h", "--payload", "-"], large);
@@ -119,15 +119,15 @@ fn an_id_makes_it_idempotent_and_never_changes_what_is_there() {
     let sandbox = Sandbox::new();
     let publish = ["publish", "t", "--id", "e-1", "--payload", "1", "--handler"];
     let with = |more: &[&'static str]| [&publish[..], more].concat();
-    let first = sandbox.run(&with(&["a", "-o", "json"])).exits(0).without_noise().json();
+    let first = sandbox.run(with(&["a", "-o", "json"])).exits(0).without_noise().json();
     let delivery = sandbox.deliveries()[0].id.clone();
     assert_eq!(first, json!({"events": [{"id": "e-1", "created": true, "deliveries": [delivery.as_str()]}]}));
-    let again = sandbox.run(&with(&["a"])).exits(0);
+    let again = sandbox.run(with(&["a"])).exits(0);
     again.prints("e-1 was published before; nothing was changed.\n");
-    let more = sandbox.run(&with(&["a", "--handler", "b"])).exits(0);
+    let more = sandbox.run(with(&["a", "--handler", "b"])).exits(0);
     more.prints("e-1 was published before; added a delivery for b.\n");
     assert_eq!(sandbox.deliveries().len(), 2);
-    let other = sandbox.run(&["publish", "t", "--id", "e-1", "--payload", "2", "--handler", "a"]);
+    let other = sandbox.run(["publish", "t", "--id", "e-1", "--payload", "2", "--handler", "a"]);
     other.exits(1).prints("").complains("e-1").complains("payload");
     assert_eq!(sandbox.events()[0].payload, json!(1));
 }
@@ -137,7 +137,7 @@ fn what_looks_like_a_query_is_stored_as_it_is() {
     let sandbox = Sandbox::new();
     for text in [r#"{"$gt":""}"#, "$where", "{$ne: null}"] {
         let arguments = ["publish", text, "--handler", text, "--key", text, "--id", text];
-        sandbox.run(&arguments).exits(0);
+        sandbox.run(arguments).exits(0);
     }
     let deliveries = sandbox.deliveries();
     assert_eq!(deliveries.len(), 3);
@@ -149,7 +149,7 @@ fn every_format_tells_of_one_event() {
     let sandbox = Sandbox::new();
     let publish = |format: &str| {
         let arguments = ["publish", "t", "--id", "e-1", "--handler", "a", "-o", format];
-        sandbox.run(&arguments).exits(0).without_noise().stdout
+        sandbox.run(arguments).exits(0).without_noise().stdout
     };
     publish("jsonl");
     let delivery = sandbox.deliveries()[0].id.clone();
@@ -207,18 +207,18 @@ fn a_bad_line_stops_a_stream_and_the_message_says_how_to_go_on() {
     let sandbox = Sandbox::new();
     let bad = "{\"type\":\"t\",\"payload\":{\"n\":18446744073709551616}}\n";
     let text = format!("{}{bad}{}", lines(1..=7_776), lines(7_778..=10_000));
-    let file = sandbox.file("events.jsonl", &text);
+    let file = sandbox.file("the events.jsonl", &text);
     let arguments = ["publish", "--handler", "h", "--jsonl", file.to_str().unwrap()];
-    let ran = sandbox.run(&arguments).exits(3).prints("Published 7700 events.\n");
+    let ran = sandbox.run(arguments).exits(3).prints("Published 7700 events.\n");
     let ran = ran.complains("line 7777: payload.n: is an integer outside the signed 64-bit range");
     assert_eq!(count(&sandbox), 7_700);
 
-    let recipe = ran.stderr.split_once("go on with: ").expect("a recipe").1.trim();
-    sandbox.file("events.jsonl", text.replace(bad, &lines(7_777..=7_777)));
+    let recipe = ran.stderr.split_once("by: ").expect("a recipe").1.trim();
+    sandbox.file("the events.jsonl", text.replace(bad, &lines(7_777..=7_777)));
     sandbox.sh(&format!("{recipe} --handler h")).exits(0).prints("Published 2300 events.\n");
     assert_eq!(count(&sandbox), 10_000);
 
-    let again = sandbox.run(&arguments).exits(0);
+    let again = sandbox.run(arguments).exits(0);
     again.prints("Published 0 events; 10000 had been published before.\n");
     assert_eq!(count(&sandbox), 10_000);
 }
@@ -239,7 +239,7 @@ fn a_stream_of_which_nothing_was_written_has_failed() {
     let nobody = sandbox.run_reading(&["publish", "--jsonl", "-"], lines(1..=1));
     nobody.exits(1).complains("line 1: handlers: none is named");
     sandbox.run_reading(&publish, b"\xff\n").exits(1).complains("line 1: event: is not valid UTF-8");
-    sandbox.run(&["publish", "--jsonl", "no-such-file"]).exits(1).complains("cannot read no-such-file");
+    sandbox.run(["publish", "--jsonl", "no-such-file"]).exits(1).complains("cannot read no-such-file");
     sandbox.run_reading(&publish, "").exits(0).prints("Published 0 events.\n");
     assert_eq!(count(&sandbox), 0);
 }

@@ -20,7 +20,7 @@ fn numbers(report: &Value) -> [u64; 4] {
 fn a_dead_delivery_is_brought_back_by_id() {
     let sandbox = Sandbox::new();
     let [id] = sandbox.dead(1).try_into().unwrap();
-    sandbox.run(&["requeue", id.as_str()]).exits(0).prints("Requeued 1 delivery.\n").without_noise();
+    sandbox.run(["requeue", id.as_str()]).exits(0).prints("Requeued 1 delivery.\n").without_noise();
     let delivery = sandbox.get(&id);
     assert_eq!((delivery.status, delivery.attempts, delivery.requeues), (Status::Pending, 0, 1));
     assert_eq!(delivery.errors[0].message, "connection refused");
@@ -30,9 +30,9 @@ fn a_dead_delivery_is_brought_back_by_id() {
 fn an_id_that_does_not_exist_is_a_failure_and_partly_one_where_others_changed() {
     let sandbox = Sandbox::new();
     let [id] = sandbox.dead(1).try_into().unwrap();
-    let missing = sandbox.run(&["requeue", "no-such-id"]).exits(1);
+    let missing = sandbox.run(["requeue", "no-such-id"]).exits(1);
     missing.complains("there is no delivery with the id no-such-id");
-    let ran = sandbox.run(&["requeue", "no-such-id", id.as_str(), "-o", "json"]).exits(3);
+    let ran = sandbox.run(["requeue", "no-such-id", id.as_str(), "-o", "json"]).exits(3);
     let report = ran.json();
     assert_eq!(numbers(&report), [1, 1, 0, 1]);
     assert_eq!(
@@ -46,12 +46,12 @@ fn an_id_that_does_not_exist_is_a_failure_and_partly_one_where_others_changed() 
 fn a_delivery_to_which_it_does_not_apply_is_skipped_and_no_failure() {
     let sandbox = Sandbox::new();
     let [done] = sandbox.completed(1, HOUR).try_into().unwrap();
-    let ran = sandbox.run(&["requeue", done.as_str(), "--json"]).exits(2);
+    let ran = sandbox.run(["requeue", done.as_str(), "--json"]).exits(2);
     ran.complains("--json");
-    let ran = sandbox.run(&["requeue", done.as_str(), "-o", "json"]).exits(0);
+    let ran = sandbox.run(["requeue", done.as_str(), "-o", "json"]).exits(0);
     let skipped = json!([{"id": done.as_str(), "outcome": "skipped", "status": "completed"}]);
     assert_eq!((numbers(&ran.json()), &ran.json()["items"]), ([1, 0, 1, 0], &skipped));
-    let ran = sandbox.run(&["bury", done.as_str()]).exits(0);
+    let ran = sandbox.run(["bury", done.as_str()]).exits(0);
     ran.complains("is completed, and bury does not apply to it");
     assert_eq!(sandbox.status(&done), Status::Completed);
 }
@@ -63,15 +63,15 @@ fn what_looks_like_a_query_is_an_id_or_a_value() {
     sandbox.pending(2);
     let before = sandbox.deliveries();
     for id in [r#"{"$gt":""}"#, r#"{"$ne": null}"#, "$where", ".*", "*", "{'$regex': '.'}"] {
-        sandbox.run(&["requeue", id]).exits(1).complains("there is no delivery with the id");
-        sandbox.run(&["bury", id]).exits(1);
-        sandbox.run(&["requeue", "--yes", "--handler", id]).exits(0).prints("Nothing to requeue.\n");
-        sandbox.run(&["requeue", "--yes", "--key", id]).exits(0).prints("Nothing to requeue.\n");
-        sandbox.run(&["bury", "--yes", "--event", id]).exits(0).prints("Nothing to bury.\n");
+        sandbox.run(["requeue", id]).exits(1).complains("there is no delivery with the id");
+        sandbox.run(["bury", id]).exits(1);
+        sandbox.run(["requeue", "--yes", "--handler", id]).exits(0).prints("Nothing to requeue.\n");
+        sandbox.run(["requeue", "--yes", "--key", id]).exits(0).prints("Nothing to requeue.\n");
+        sandbox.run(["bury", "--yes", "--event", id]).exits(0).prints("Nothing to bury.\n");
     }
-    let pattern = sandbox.run(&["requeue", "--yes", "--type", ".*"]);
+    let pattern = sandbox.run(["requeue", "--yes", "--type", ".*"]);
     pattern.exits(0).prints("Nothing to requeue.\n");
-    let error = sandbox.run(&["requeue", "--yes", "--error", "conn.*"]);
+    let error = sandbox.run(["requeue", "--yes", "--error", "conn.*"]);
     error.exits(0).prints("Nothing to requeue.\n");
     assert_eq!(sandbox.deliveries(), before);
 }
@@ -97,7 +97,7 @@ fn a_filter_changes_all_that_it_selects_and_reports() {
     sandbox.dead(25);
     sandbox.pending(2);
     sandbox.completed(2, HOUR);
-    let ran = sandbox.run(&["requeue", "--handler", HANDLER, "--yes", "-o", "json"]);
+    let ran = sandbox.run(["requeue", "--handler", HANDLER, "--yes", "-o", "json"]);
     let ran = ran.exits(0).without_noise();
     assert_eq!(
         ran.json(),
@@ -115,14 +115,14 @@ fn a_dry_run_changes_nothing() {
     let ids = sandbox.dead(12);
     sandbox.pending(3);
     let before = sandbox.deliveries();
-    let ran = sandbox.run(&["requeue", "--status", "dead", "-n"]).exits(0);
+    let ran = sandbox.run(["requeue", "--status", "dead", "-n"]).exits(0);
     ran.prints("Would requeue 12 deliveries.\n").complains(ids[0].as_str());
-    let ran = sandbox.run(&["requeue", "--status", "dead", "-n", "--limit", "5"]).exits(0);
+    let ran = sandbox.run(["requeue", "--status", "dead", "-n", "--limit", "5"]).exits(0);
     ran.prints("Would requeue 5 of 12 deliveries.\n");
-    let ran = sandbox.run(&["bury", "--handler", HANDLER, "-n", "-o", "json"]).exits(0).without_noise();
+    let ran = sandbox.run(["bury", "--handler", HANDLER, "-n", "-o", "json"]).exits(0).without_noise();
     assert_eq!((numbers(&ran.json()), &ran.json()["dryRun"]), ([3, 0, 0, 0], &json!(true)));
-    sandbox.run(&["requeue", ids[0].as_str(), "-n"]).exits(0).prints("Would requeue 1 delivery.\n");
-    sandbox.run(&["requeue", "no-such-id", "-n"]).exits(1);
+    sandbox.run(["requeue", ids[0].as_str(), "-n"]).exits(0).prints("Would requeue 1 delivery.\n");
+    sandbox.run(["requeue", "no-such-id", "-n"]).exits(1);
     assert_eq!(sandbox.deliveries(), before);
 }
 
@@ -162,10 +162,10 @@ fn where_nobody_can_be_asked_it_is_refused_at_once() {
     sandbox.sh("yes | relayctl requeue --status dead").exits(2).prints("").complains("--yes");
     sandbox.sh("relayctl requeue --status dead <&-").exits(2).complains("--yes");
     sandbox.sh("relayctl requeue --status dead >&-").exits(2).complains("--yes");
-    let program = sandbox.run(&["requeue", "--status", "dead", "-o", "json"]);
+    let program = sandbox.run(["requeue", "--status", "dead", "-o", "json"]);
     program.exits(2).prints("").complains("--yes");
     // Also where there is nothing to change now: the next time there will be.
-    sandbox.run(&["requeue", "--handler", "nobody"]).exits(2).complains("--yes");
+    sandbox.run(["requeue", "--handler", "nobody"]).exits(2).complains("--yes");
     assert_eq!(sandbox.deliveries(), before);
 }
 
@@ -174,7 +174,7 @@ fn a_limit_takes_the_oldest() {
     let sandbox = Sandbox::new();
     let old = sandbox.dead_since(2, HOUR);
     let new = sandbox.dead(2);
-    let ran = sandbox.run(&["requeue", "--status", "dead", "--limit", "2", "--yes"]);
+    let ran = sandbox.run(["requeue", "--status", "dead", "--limit", "2", "--yes"]);
     ran.exits(0).prints("Requeued 2 of 4 deliveries; 2 left as they are.\n");
     assert_eq!(sandbox.status(&old[0]), Status::Pending);
     assert_eq!(sandbox.status(&old[1]), Status::Pending);
@@ -186,10 +186,10 @@ fn a_requeue_can_be_for_later() {
     let sandbox = Sandbox::new();
     let [one, two] = sandbox.dead(2).try_into().unwrap();
     let before = before(Duration::ZERO);
-    sandbox.run(&["requeue", one.as_str(), "--delay", "2h"]).exits(0);
+    sandbox.run(["requeue", one.as_str(), "--delay", "2h"]).exits(0);
     let due = sandbox.get(&one).available_at;
     assert!(due.since(before) >= 2 * HOUR && due.since(before) < 2 * HOUR + 60 * SECOND);
-    sandbox.run(&["requeue", two.as_str(), "--at", "2031-03-01T09:30:00+01:00"]).exits(0);
+    sandbox.run(["requeue", two.as_str(), "--at", "2031-03-01T09:30:00+01:00"]).exits(0);
     assert_eq!(sandbox.get(&two).available_at.to_string(), "2031-03-01T08:30:00.000Z");
 }
 
@@ -197,7 +197,7 @@ fn a_requeue_can_be_for_later() {
 fn quiet_says_nothing_when_all_is_well() {
     let sandbox = Sandbox::new();
     sandbox.dead(2);
-    sandbox.run(&["requeue", "--status", "dead", "--yes", "-q"]).exits(0).prints("").without_noise();
+    sandbox.run(["requeue", "--status", "dead", "--yes", "-q"]).exits(0).prints("").without_noise();
     assert_eq!(sandbox.census(), [(Status::Pending, 2)].into());
 }
 
@@ -223,7 +223,7 @@ fn bury_gives_up_what_waits_and_what_runs_and_says_why() {
     let sandbox = Sandbox::new();
     let running = sandbox.processing(1, SECOND);
     let waiting = sandbox.pending(1);
-    let ran = sandbox.run(&["bury", "--handler", HANDLER, "--yes", "--reason", "order was cancelled"]);
+    let ran = sandbox.run(["bury", "--handler", HANDLER, "--yes", "--reason", "order was cancelled"]);
     ran.exits(0).prints("Buried 2 deliveries.\n");
     for id in [&running[0].lease.delivery_id, &waiting[0]] {
         let delivery = sandbox.get(id);
@@ -238,7 +238,7 @@ fn bury_gives_up_what_waits_and_what_runs_and_says_why() {
 fn a_bury_without_a_reason_names_who_did_it() {
     let sandbox = Sandbox::new();
     let [id] = sandbox.pending(1).try_into().unwrap();
-    sandbox.run(&["bury", id.as_str()]).exits(0).prints("Buried 1 delivery.\n");
+    sandbox.run(["bury", id.as_str()]).exits(0).prints("Buried 1 delivery.\n");
     let host = nix::unistd::gethostname().unwrap().into_string().unwrap();
     let reason = sandbox.get(&id).last_error.unwrap();
     assert!(reason.starts_with("buried by ") && reason.ends_with(&format!("@{host}")), "{reason}");
@@ -296,8 +296,8 @@ fn a_read_only_profile_refuses_every_change() {
         let arguments = [arguments, &["--profile", "production"]].concat();
         sandbox.run(&arguments).exits(2).prints("").complains("read-only");
     }
-    sandbox.run(&["requeue", id.as_str(), "-n", "--profile", "production"]).exits(0);
-    sandbox.run(&["purge", "-n", "--profile", "production"]).exits(0);
+    sandbox.run(["requeue", id.as_str(), "-n", "--profile", "production"]).exits(0);
+    sandbox.run(["purge", "-n", "--profile", "production"]).exits(0);
     assert_eq!(sandbox.census(), [(Status::Dead, 1)].into());
 }
 
@@ -337,8 +337,8 @@ fn requeued_deliveries_keep_the_order_of_their_key() {
     let sandbox = Sandbox::new();
     let keyed = vec![order().key("order-17"); 3];
     let ids = sandbox.deliver(&keyed, before(HOUR));
-    sandbox.run(&["bury", "--key", "order-17", "--yes"]).exits(0).prints("Buried 3 deliveries.\n");
-    sandbox.run(&["requeue", "--key", "order-17", "--yes"]).exits(0);
+    sandbox.run(["bury", "--key", "order-17", "--yes"]).exits(0).prints("Buried 3 deliveries.\n");
+    sandbox.run(["requeue", "--key", "order-17", "--yes"]).exits(0);
     let now = before(Duration::ZERO);
     let state = sandbox.with_store(async |store| store.key_state(HANDLER, "order-17", now).await).unwrap();
     assert_eq!((state.unfinished, state.head.unwrap().id), (3, DeliveryId::from(ids[0].as_str())));
