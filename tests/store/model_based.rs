@@ -34,7 +34,7 @@ fn memory_obeys_the_rules() {
 
 #[test]
 fn mongo_agrees_with_memory() {
-    check(40, 40, async |steps| {
+    check(30, 40, async |steps| {
         let mongo = Subject::open(Kind::Mongo).await;
         let verdict = AssertUnwindSafe(compare(steps, &mongo)).catch_unwind().await;
         mongo.tear_down().await;

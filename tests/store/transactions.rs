@@ -1,7 +1,8 @@
 //! The caller's transaction: what joins it, what aborts it, and what lets it commit.
 
 use std::error::Error as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
@@ -28,6 +29,7 @@ conformance![
     a_completion_is_not_done_when_the_transaction_aborts,
     a_completion_without_lease_says_so_and_lets_the_caller_commit,
     a_completion_and_an_append_commit_together,
+    a_completion_in_a_transaction_and_a_claim_race_to_one_of_both,
 ];
 
 async fn an_append_is_there_when_the_transaction_commits(fixture: &Fixture) {
@@ -248,4 +250,33 @@ async fn a_completion_and_an_append_commit_together(fixture: &Fixture) {
     assert_eq!(fixture.status(&claimed.delivery.id).await, Status::Completed);
     assert_eq!(fixture.events(&["e-2".into()]).await.len(), 1);
     assert_eq!(fixture.settle(&claimed, bury()).await, Fenced::LeaseLost);
+}
+
+/// The lease has run out, and its worker is late: either its transaction or the next claim gets the delivery.
+async fn a_completion_in_a_transaction_and_a_claim_race_to_one_of_both(fixture: &Fixture) {
+    for _ in 0..10 {
+        fixture.publish(event()).await;
+        let late = fixture.claim_only().await;
+        fixture.clock.advance(LEASE);
+        let (now, applied) = (fixture.now(), Arc::new(AtomicBool::new(false)));
+        let completion = async {
+            fixture
+                .store
+                .transaction(&mut |transaction| {
+                    let (lease, applied) = (late.lease.clone(), Arc::clone(&applied));
+                    async move {
+                        let fenced = transaction.complete(&lease, now).await?;
+                        applied.store(fenced == Fenced::Applied, Ordering::Relaxed);
+                        Ok(())
+                    }
+                    .boxed()
+                })
+                .await
+                .unwrap();
+        };
+        let ((), claimed) = futures_util::join!(completion, fixture.claim(1));
+        assert_ne!(applied.load(Ordering::Relaxed), !claimed.is_empty());
+        fixture.complete_all(&claimed).await;
+        assert_eq!(fixture.status(&late.delivery.id).await, Status::Completed);
+    }
 }
