@@ -41,10 +41,12 @@ pub struct Args {
 #[derive(Debug, clap::Subcommand)]
 enum KeysCommand {
     /// List the counters of ordering keys, by key
+    #[command(after_long_help = DOCS.after_help())]
     List(ListArgs),
     /// Delete the counters of keys that have no delivery any more
     ///
     /// It never asks, and is safe at any time: an append that races it wins. A pruned key starts again at 1.
+    #[command(after_long_help = DOCS.after_help())]
     Prune(PruneArgs),
 }
 

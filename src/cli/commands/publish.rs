@@ -17,6 +17,7 @@ use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
+use crate::config::handlers::{HandlersError, HandlersFile};
 use crate::model::{Appended, EventId, InvalidInput, NewEvent, Timestamp, json};
 use crate::ops::with_handlers;
 
@@ -66,7 +67,7 @@ pub struct Args {
     event_type: Option<String>,
 
     /// The content: JSON, @FILE, or - for standard input
-    #[arg(long, value_name = "JSON", default_value = "{}", hide_default_value = false)]
+    #[arg(long, value_name = "JSON", default_value = "{}", allow_negative_numbers = true)]
     payload: String,
 
     /// The ordering key: events of one key reach a handler one at a time, in the order of their commits
@@ -102,8 +103,8 @@ pub struct Args {
     #[arg(long, value_name = "ID", value_parser = name)]
     aggregate_id: Option<String>,
 
-    /// Anything else to keep with the event, as JSON
-    #[arg(long, value_name = "JSON")]
+    /// Anything else to keep with the event: JSON, @FILE, or - for standard input
+    #[arg(long, value_name = "JSON", allow_negative_numbers = true)]
     metadata: Option<String>,
 
     /// After how many attempts a delivery of it is dead; by default each handler's own limit
@@ -111,7 +112,7 @@ pub struct Args {
     max_attempts: Option<NonZeroU32>,
 
     /// Take the handlers that subscribe to the type from this file, when none is named
-    #[arg(long = "handlers", value_name = "FILE", conflicts_with = "handlers")]
+    #[arg(long = "handlers", value_name = "FILE")]
     handlers_file: Option<PathBuf>,
 
     /// Read many events from this file, one JSON object a line; - is standard input
@@ -124,7 +125,7 @@ pub struct Args {
     jsonl: Option<PathBuf>,
 
     /// With --jsonl, append this many lines in one transaction
-    #[arg(long, value_name = "N", default_value = "100", requires = "jsonl")]
+    #[arg(long, value_name = "N", default_value = "100", conflicts_with = "event_type")]
     batch_size: NonZeroU32,
 }
 
@@ -138,15 +139,32 @@ fn header(text: &str) -> Result<(String, String), String> {
 /// Who receives events that do not say so themselves.
 struct Receivers {
     named: Vec<String>,
+    file: Option<HandlersFile>,
 }
 
 impl Receivers {
     fn of(args: &Args) -> CliResult<Receivers> {
-        Ok(Receivers { named: args.handlers.clone() })
+        let file = args.handlers_file.as_deref().map(HandlersFile::load).transpose();
+        Ok(Receivers { named: args.handlers.clone(), file: file.map_err(unusable)? })
     }
 
-    fn of_type(&self, _event_type: &str) -> Vec<String> {
-        self.named.clone()
+    /// Those that the command names, or else those that subscribe.
+    fn of_type(&self, event_type: &str) -> Vec<String> {
+        match &self.file {
+            Some(file) if self.named.is_empty() => {
+                file.subscribers(event_type).into_iter().map(str::to_owned).collect()
+            }
+            _ => self.named.clone(),
+        }
+    }
+}
+
+fn unusable(error: HandlersError) -> CliError {
+    let told = CliError::usage(error.to_string());
+    let told = error.hint().into_iter().fold(told, CliError::with_hint);
+    match error {
+        HandlersError::Unreadable { source, .. } => told.with_source(source),
+        _ => told,
     }
 }
 

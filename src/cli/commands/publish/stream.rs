@@ -13,7 +13,7 @@ use crate::cli::context::Context;
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 use crate::model::Appended;
-use crate::ops::{Control, PublishPlan, PublishReport, Stopped};
+use crate::ops::{Control, PublishPlan, PublishReport, Stopped, silent};
 
 /// Publishes the events of `input`.
 ///
@@ -44,7 +44,13 @@ pub async fn publish(
         }
     };
     let work = async |control: Control<'_>| plan.publish_lines(store, reader, &mut sink, &control).await;
-    let report = with_progress(context, stop, "published", None, work).await;
+    // Where each event is shown on the terminal that is progress enough, and a bar would tear it.
+    let is_shown = context.ui().format().is_machine() && context.ui().output_is_terminal();
+    let report = if is_shown {
+        work(Control { clock: &**context.clock(), cancel: stop, progress: &silent }).await
+    } else {
+        with_progress(context, stop, "published", None, work).await
+    };
     if untold.is_none() && (report.stopped.is_none() || report.lines > 0) {
         untold = telling.end(&sentence(&report)).err();
     }
@@ -99,8 +105,40 @@ fn where_to_go_on(written: u64, next: u64, input: &Input) -> String {
     let done = format!("the lines before line {next} are published");
     match input {
         Input::File(path) => {
-            format!("{done}; go on with: tail -n +{next} {} | relayctl publish --jsonl -", path.display())
+            let file = shell_word(&path.to_string_lossy());
+            format!(
+                "{done}; go on, with the same options, by: tail -n +{next} {file} | relayctl publish --jsonl -"
+            )
         }
         Input::Text(_) | Input::Standard => format!("{done}; go on with line {next}"),
+    }
+}
+
+/// `text` as one word of a shell's command line.
+fn shell_word(text: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "_-./+,:@%".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        return text.to_owned();
+    }
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_survives_the_shell() {
+        assert_eq!(shell_word("a/b-1.jsonl"), "a/b-1.jsonl");
+        assert_eq!(shell_word("my events.jsonl"), "'my events.jsonl'");
+        assert_eq!(shell_word("it's; rm -rf"), r"'it'\''s; rm -rf'");
+        assert_eq!(shell_word(""), "''");
+    }
+
+    #[test]
+    fn a_hint_says_where_to_go_on() {
+        assert_eq!(where_to_go_on(0, 1, &Input::Standard), "nothing was published");
+        let stream = where_to_go_on(5, 6, &Input::Standard);
+        assert_eq!(stream, "the lines before line 6 are published; go on with line 6");
     }
 }
