@@ -61,11 +61,6 @@ impl Interrupts {
         &self.requested
     }
 
-    /// Cancelled by the second signal: what runs stops where it stands.
-    pub fn insisted(&self) -> &CancellationToken {
-        &self.insisted
-    }
-
     /// Runs `work`, which changes nothing or all at once, until it ends or the first signal comes.
     ///
     /// # Errors

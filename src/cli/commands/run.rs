@@ -1,6 +1,7 @@
 //! `run`: a worker that hands deliveries to commands.
 
 mod handlers;
+mod signals;
 mod strangers;
 
 use std::ffi::OsString;
@@ -16,7 +17,6 @@ use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
-use crate::cli::interrupt::Interrupts;
 use crate::cli::log::{Log, LogFormat};
 use crate::dispatch::{Counts, DispatchEvent, DispatchOptions, Dispatcher, Signals, StopWhen};
 use crate::model::TypePattern;
@@ -188,9 +188,10 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
         return handlers.list(context);
     }
     context.require_writable("run")?;
-    let interrupts = Interrupts::listen()?;
-    let store = interrupts.stops(open(context)).await?;
-    work(context, args, handlers, store, &interrupts).await
+    let signals = signals::listen()?;
+    let opened = signals.drain.run_until_cancelled(open(context)).await;
+    let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
+    work(context, args, handlers, store, signals).await
 }
 
 async fn open(context: &Context) -> CliResult<Arc<dyn Store>> {
@@ -204,14 +205,13 @@ async fn work(
     args: &Args,
     handlers: Handlers,
     store: Arc<dyn Store>,
-    interrupts: &Interrupts,
+    signals: Signals,
 ) -> CliResult<Exit> {
     let strangers = handlers.strangers();
     let origin = handlers.origin();
     let dispatcher =
         Dispatcher::new(store, context.clock().clone(), handlers.into_subscriptions(), args.options())
             .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
-    let signals = Signals { drain: interrupts.requested().clone(), stop: interrupts.insisted().clone() };
     let (sender, events) = mpsc::channel(LOG_QUEUE);
     let log = Log {
         format: args.log_format,
@@ -221,10 +221,10 @@ async fn work(
     };
     // Standard error can block, as when a terminal is paused: the worker must not.
     let logging = tokio::task::spawn_blocking(move || write_log(&log, strangers, events));
-    let counts = dispatcher.run(signals, sender).await;
+    let counts = dispatcher.run(signals.clone(), sender).await;
     let _ = logging.await;
     let counts = counts.map_err(cannot_go_on)?;
-    if interrupts.insisted().is_cancelled() {
+    if signals.stop.is_cancelled() {
         return Ok(Exit::Interrupted);
     }
     Ok(exit_of(args.stop_when(), &counts))
