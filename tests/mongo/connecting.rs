@@ -38,7 +38,8 @@ impl Drop for Server {
 async fn refusal(uri: &str) -> StoreError {
     let options = MongoOptions { database: Some("shop".into()), ..MongoOptions::default() };
     let limit = Duration::from_secs(7);
-    let attempt = tokio::time::timeout(limit, MongoStore::connect(uri, options)).await.expect("an answer in time");
+    let attempt =
+        tokio::time::timeout(limit, MongoStore::connect(uri, options)).await.expect("an answer in time");
     let error = attempt.expect_err("this server is refused");
     let shown = format!("{error} {error:?} {:?}", error.hint());
     assert!(!shown.contains("s3cret") && !shown.contains("Pa55"), "{shown}");

@@ -1,9 +1,9 @@
 //! Documents that other and older clients wrote: claimed, shown, and unharmed by every write.
 
+use futures_util::TryStreamExt as _;
 use mongodb::bson::{Binary, Bson, DateTime, Decimal128, Document, doc, oid::ObjectId, spec::BinarySubtype};
 use relayctl::model::{DeliveryId, EventId, Failure, FailureKind, Filter, ListQuery, NewEvent, Status};
 use relayctl::store::{Fenced, Outcome, Repair, RepairOutcome, Store};
-use futures_util::TryStreamExt as _;
 use serde_json::json;
 
 use crate::fixture::{Fixture, NOW, event, ids, later, minimal};
@@ -55,8 +55,20 @@ async fn nulls_mean_absent() {
     let fixture = Fixture::new().await;
     let mut document = minimal("d");
     for field in [
-        "key", "sequence", "attempts", "maxAttempts", "availableAt", "leaseExpiresAt", "leaseToken", "leaseOwner",
-        "createdAt", "updatedAt", "completedAt", "lastError", "errors", "requeues",
+        "key",
+        "sequence",
+        "attempts",
+        "maxAttempts",
+        "availableAt",
+        "leaseExpiresAt",
+        "leaseToken",
+        "leaseOwner",
+        "createdAt",
+        "updatedAt",
+        "completedAt",
+        "lastError",
+        "errors",
+        "requeues",
     ] {
         document.insert(field, Bson::Null);
     }
@@ -92,7 +104,9 @@ async fn numbers_of_every_type_are_read_and_pinned() {
     let fixture = Fixture::new().await;
     for (id, attempts) in [("d1", Bson::Int32(2)), ("d2", Bson::Int64(2)), ("d3", Bson::Double(2.0))] {
         let mut document = minimal(id);
-        document.extend(doc! { "attempts": attempts, "maxAttempts": 9.0, "key": id, "sequence": 3.0, "requeues": 1_i64 });
+        document.extend(
+            doc! { "attempts": attempts, "maxAttempts": 9.0, "key": id, "sequence": 3.0, "requeues": 1_i64 },
+        );
         fixture.insert(document).await;
     }
     let claimed = fixture.claim(10, NOW).await;
@@ -142,8 +156,10 @@ async fn payloads_of_other_clients_are_shown_in_full() {
 #[tokio::test]
 async fn look_alikes_of_extended_json_are_stored_as_data() {
     let fixture = Fixture::new().await;
-    let payload = json!({ "$oid": "5f0000000000000000000000", "n": { "$numberLong": "7" }, "d": [{ "$date": 0 }] });
-    let appended = fixture.store.append(&[NewEvent::new("t", payload.clone()).handler("h").id("e")], NOW).await.unwrap();
+    let payload =
+        json!({ "$oid": "5f0000000000000000000000", "n": { "$numberLong": "7" }, "d": [{ "$date": 0 }] });
+    let appended =
+        fixture.store.append(&[NewEvent::new("t", payload.clone()).handler("h").id("e")], NOW).await.unwrap();
     let stored = fixture.raw("events").clone_with_type::<mongodb::bson::RawDocumentBuf>();
     let stored = stored.find_one(doc! { "_id": "e" }).await.unwrap().unwrap();
     let inner = stored.get_document("payload").unwrap();
@@ -179,11 +195,14 @@ async fn a_document_that_makes_no_sense_spoils_neither_claim_nor_listing() {
     drop(listing);
     assert_eq!(listed, ["z"]);
     errors.sort();
-    assert_eq!(errors, [
-        "delivery a cannot be understood: `eventId` is not a string",
-        "delivery b cannot be understood: `key` is not a string",
-        "delivery c cannot be understood: `createdAt` is not a date",
-    ]);
+    assert_eq!(
+        errors,
+        [
+            "delivery a cannot be understood: `eventId` is not a string",
+            "delivery b cannot be understood: `key` is not a string",
+            "delivery c cannot be understood: `createdAt` is not a date",
+        ]
+    );
     fixture.end().await;
 }
 
@@ -222,16 +241,22 @@ async fn stored_documents_have_the_published_fields() {
     let ids = fixture.append(&[new]).await;
     let date = DateTime::from_millis(NOW.as_millis());
     let stored = fixture.delivery(&ids[0]).await;
-    assert_eq!(stored, doc! {
-        "_id": &ids[0], "eventId": "e", "eventType": "order.placed.v1", "handler": "h", "key": "k", "sequence": 1_i64,
-        "status": "pending", "lane": "ready", "attempts": 0, "availableAt": date, "dueAt": date, "createdAt": date,
-        "updatedAt": date, "maxAttempts": 3,
-    });
+    assert_eq!(
+        stored,
+        doc! {
+            "_id": &ids[0], "eventId": "e", "eventType": "order.placed.v1", "handler": "h", "key": "k", "sequence": 1_i64,
+            "status": "pending", "lane": "ready", "attempts": 0, "availableAt": date, "dueAt": date, "createdAt": date,
+            "updatedAt": date, "maxAttempts": 3,
+        }
+    );
     let stored = fixture.raw("events").find_one(doc! {}).await.unwrap().unwrap();
-    assert_eq!(stored, doc! {
-        "_id": "e", "type": "order.placed.v1", "payload": { "orderId": "o-1" }, "headers": {}, "key": "k",
-        "sequence": 1_i64, "correlationId": "c", "createdAt": date,
-    });
+    assert_eq!(
+        stored,
+        doc! {
+            "_id": "e", "type": "order.placed.v1", "payload": { "orderId": "o-1" }, "headers": {}, "key": "k",
+            "sequence": 1_i64, "correlationId": "c", "createdAt": date,
+        }
+    );
     let stored = fixture.raw("key_sequences").find_one(doc! {}).await.unwrap().unwrap();
     assert_eq!(stored, doc! { "_id": "k", "value": 1_i64 });
     fixture.end().await;
@@ -240,7 +265,8 @@ async fn stored_documents_have_the_published_fields() {
 #[tokio::test]
 async fn a_counter_stored_as_double_or_int32_goes_on_as_int64() {
     let fixture = Fixture::new().await;
-    let counters = [("double", Bson::Double(9_007_199_254_740_992.0)), ("int", Bson::Int32(4)), ("null", Bson::Null)];
+    let counters =
+        [("double", Bson::Double(9_007_199_254_740_992.0)), ("int", Bson::Int32(4)), ("null", Bson::Null)];
     for (key, value) in counters {
         fixture.raw("key_sequences").insert_one(doc! { "_id": key, "value": value }).await.unwrap();
         fixture.append(&[event().key(key), event().key(key)]).await;
@@ -255,7 +281,10 @@ async fn a_counter_stored_as_double_or_int32_goes_on_as_int64() {
 async fn what_a_user_gives_reaches_the_server_as_a_value() {
     let fixture = Fixture::new().await;
     let (client, sent) = crate::fixture::spied_client().await;
-    let options = relayctl::store::mongo::MongoOptions { database: Some(fixture.database.clone()), ..Default::default() };
+    let options = relayctl::store::mongo::MongoOptions {
+        database: Some(fixture.database.clone()),
+        ..Default::default()
+    };
     let store = relayctl::store::mongo::MongoStore::new(&client, options).unwrap();
     let hostile = r#"{"$ne": null}"#;
     let filter = Filter {
@@ -269,7 +298,10 @@ async fn what_a_user_gives_reaches_the_server_as_a_value() {
     assert_eq!(listed, []);
     let id = DeliveryId::from(r#"{"$gt":""}"#);
     assert_eq!(store.get(&id).await.unwrap(), None);
-    assert_eq!(store.repair(&id, &Repair::Requeue { available_at: NOW }, NOW).await.unwrap(), RepairOutcome::Missing);
+    assert_eq!(
+        store.repair(&id, &Repair::Requeue { available_at: NOW }, NOW).await.unwrap(),
+        RepairOutcome::Missing
+    );
     let sent = std::mem::take(&mut *sent.lock().unwrap());
     for value in [
         doc! { "handler": { "$eq": hostile } },
@@ -288,7 +320,9 @@ async fn what_a_user_gives_reaches_the_server_as_a_value() {
 fn holds(document: &Document, sought: &Document) -> bool {
     let inside = |value: &Bson| match value {
         Bson::Document(inner) => holds(inner, sought),
-        Bson::Array(items) => items.iter().any(|item| item.as_document().is_some_and(|inner| holds(inner, sought))),
+        Bson::Array(items) => {
+            items.iter().any(|item| item.as_document().is_some_and(|inner| holds(inner, sought)))
+        }
         _ => false,
     };
     document == sought || document.values().any(inside)

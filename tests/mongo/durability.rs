@@ -1,15 +1,16 @@
 //! No setting of a URL weakens what the store promises.
 
+use futures_util::TryStreamExt as _;
 use mongodb::bson::{Document, doc};
 use relayctl::model::{ListQuery, NewEvent};
 use relayctl::store::mongo::{MongoOptions, MongoStore};
 use relayctl::store::{Outcome, PurgeRequest, Repair, Store};
-use futures_util::TryStreamExt as _;
 use serde_json::json;
 
 use crate::fixture::{Fixture, NOW, claim_request, event, later, spied_client};
 
-const WEAK: &str = "readPreference=secondaryPreferred&w=1&readConcernLevel=local&retryWrites=false&journal=false";
+const WEAK: &str =
+    "readPreference=secondaryPreferred&w=1&readConcernLevel=local&retryWrites=false&journal=false";
 
 #[tokio::test]
 async fn weak_settings_in_the_url_change_nothing() {
@@ -48,7 +49,8 @@ async fn every_command_carries_its_own_concern() {
     for command in &sent {
         check_concern(command);
     }
-    let names: std::collections::BTreeSet<_> = sent.iter().filter_map(|command| command.keys().next()).collect();
+    let names: std::collections::BTreeSet<_> =
+        sent.iter().filter_map(|command| command.keys().next()).collect();
     for name in ["find", "aggregate", "update", "insert", "delete", "findAndModify", "commitTransaction"] {
         assert!(names.iter().any(|sent| sent.as_str() == name), "{name} was sent: {names:?}");
     }

@@ -68,7 +68,11 @@ impl Fixture {
 
     /// A document as it is stored.
     pub async fn delivery(&self, id: &str) -> Document {
-        self.deliveries().find_one(doc! { "_id": id }).await.unwrap().unwrap_or_else(|| panic!("delivery {id} is there"))
+        self.deliveries()
+            .find_one(doc! { "_id": id })
+            .await
+            .unwrap()
+            .unwrap_or_else(|| panic!("delivery {id} is there"))
     }
 
     /// Stores a document of another client, with its event unless the test has stored one.
@@ -82,7 +86,10 @@ impl Fixture {
 
     pub async fn append(&self, events: &[NewEvent]) -> Vec<String> {
         let appended = self.store.append(events, NOW).await.expect("append");
-        appended.iter().flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id.to_string())).collect()
+        appended
+            .iter()
+            .flat_map(|event| event.deliveries.iter().map(|delivery| delivery.id.to_string()))
+            .collect()
     }
 }
 

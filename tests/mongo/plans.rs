@@ -33,7 +33,8 @@ async fn fill(fixture: &Fixture) {
 
 fn document(n: i64) -> Document {
     let at = |millis: i64| DateTime::from_millis(NOW.as_millis() - 600_000 + millis);
-    let status = ["completed", "completed", "completed", "pending", "dead", "processing", "pending"][(n % 7) as usize];
+    let status =
+        ["completed", "completed", "completed", "pending", "dead", "processing", "pending"][(n % 7) as usize];
     let mut document = doc! {
         "_id": format!("d{n:06}"), "eventId": format!("e{n:06}"), "eventType": format!("type.{}", n % 11),
         "handler": format!("h{}", n % HANDLERS), "status": status, "lane": "ready", "attempts": (n % 4) as i32,
@@ -75,7 +76,8 @@ impl Spy {
 
 /// What an explain takes of a command: an update of several statements is several commands.
 fn explainable(mut command: Document) -> Vec<Document> {
-    for field in ["$db", "lsid", "$clusterTime", "txnNumber", "startTransaction", "autocommit", "readConcern"] {
+    for field in ["$db", "lsid", "$clusterTime", "txnNumber", "startTransaction", "autocommit", "readConcern"]
+    {
         command.remove(field);
     }
     for field in ["writeConcern", "$readPreference", "maxTimeMS", "ordered"] {
@@ -89,11 +91,13 @@ fn explainable(mut command: Document) -> Vec<Document> {
         _ => return Vec::new(),
     };
     let each = command.get_array(statements).unwrap().clone();
-    each.into_iter().map(|statement| {
-        let mut single = command.clone();
-        single.insert(statements, vec![statement]);
-        single
-    }).collect()
+    each.into_iter()
+        .map(|statement| {
+            let mut single = command.clone();
+            single.insert(statements, vec![statement]);
+            single
+        })
+        .collect()
 }
 
 /// The names of all stages of the winning plans in a reply to explain.
@@ -158,7 +162,8 @@ fn filters() -> Vec<Filter> {
         Filter { lane: Some(Lane::Ready), ..Filter::default() },
         Filter { due_before: Some(NOW), ..Filter::default() },
     ];
-    let daily_bread = Filter { statuses: vec![Status::Dead], handler: Some("h1".into()), ..Filter::default() };
+    let daily_bread =
+        Filter { statuses: vec![Status::Dead], handler: Some("h1".into()), ..Filter::default() };
     let all_at_once = Filter {
         statuses: vec![Status::Dead, Status::Pending],
         handler: Some("h1".into()),
@@ -190,7 +195,8 @@ async fn listings(fixture: &Fixture, spy: &Spy) {
     for filter in filters() {
         for sort in [SortBy::Created, SortBy::Updated, SortBy::Due] {
             for descending in [false, true] {
-                let query = ListQuery { filter: filter.clone(), sort, descending, after: None, limit: Some(3) };
+                let query =
+                    ListQuery { filter: filter.clone(), sort, descending, after: None, limit: Some(3) };
                 let page: Vec<Delivery> = spy.store.list(&query).try_collect().await.unwrap();
                 let after = page.last().and_then(|last| Cursor::at(last, sort, descending));
                 if after.is_some() {
@@ -230,7 +236,8 @@ async fn worker_queries(fixture: &Fixture, spy: &Spy) {
     let claimed = spy.store.claim(&claim_request(&handlers, 200, NOW)).await.unwrap();
     assert_eq!(claimed.len(), 200);
     let queries = spy.queries();
-    let skip_scans = futures_util::future::join_all(queries.iter().map(|query| explain(fixture, query))).await;
+    let skip_scans =
+        futures_util::future::join_all(queries.iter().map(|query| explain(fixture, query))).await;
     let skip_scans = skip_scans.iter().filter(|stages| stages.contains("DISTINCT_SCAN")).count();
     // The heads of keys and the parked keys are found by skipping within an index, which never fetches a document.
     assert!(skip_scans >= handlers.len(), "{skip_scans} skip scans");

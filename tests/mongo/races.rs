@@ -6,7 +6,9 @@ use futures_util::future::join_all;
 use mongodb::bson::{DateTime, doc};
 use relayctl::model::{DeliveryId, IdKind, IdSource, Timestamp};
 use relayctl::store::mongo::{MongoOptions, MongoStore};
-use relayctl::store::{ErrorKind, PruneRequest, PurgeRequest, Repair, RepairOutcome, Store, Transaction as _};
+use relayctl::store::{
+    ErrorKind, PruneRequest, PurgeRequest, Repair, RepairOutcome, Store, Transaction as _,
+};
 
 use crate::fixture::{Fixture, NOW, claim_request, event, ids, later, minimal};
 
@@ -122,7 +124,11 @@ async fn two_purges_of_one_event_leave_nothing_behind() {
                 "$set": { "status": status, "completedAt": DateTime::from_millis(NOW.as_millis()) },
                 "$unset": { "dueAt": "" },
             };
-            fixture.deliveries().update_one(doc! { "eventId": &id, "handler": handler }, change).await.unwrap();
+            fixture
+                .deliveries()
+                .update_one(doc! { "eventId": &id, "handler": handler }, change)
+                .await
+                .unwrap();
         }
         let completed = PurgeRequest { completed_before: Some(later(1)), dead_before: None, batch: 10 };
         let dead = PurgeRequest { completed_before: None, dead_before: Some(later(1)), batch: 10 };

@@ -56,18 +56,24 @@ async fn the_check_tells_missing_foreign_conflicting_and_non_unique_apart_and_ch
     deliveries.create_index(index(doc! { "completedAt": -1 }, "completed")).await.unwrap();
     let before = deliveries.list_index_names().await.unwrap();
     let object = |name: &str| format!("relaybus_deliveries.{name}");
-    assert_eq!(problems(&fixture).await, [
-        (object("event_handler"), SetupProblem::NotUnique),
-        (object("due"), SetupProblem::ForeignName),
-        (object("completed"), SetupProblem::Conflicting),
-        (object("type_created"), SetupProblem::Missing),
-    ]);
+    assert_eq!(
+        problems(&fixture).await,
+        [
+            (object("event_handler"), SetupProblem::NotUnique),
+            (object("due"), SetupProblem::ForeignName),
+            (object("completed"), SetupProblem::Conflicting),
+            (object("type_created"), SetupProblem::Missing),
+        ]
+    );
     assert_eq!(deliveries.list_index_names().await.unwrap(), before);
 
     let error = fixture.store.setup().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     let shown = error.to_string();
-    assert!(shown.contains("event_handler") && shown.contains("completed") && !shown.contains("deliveries.due"), "{shown}");
+    assert!(
+        shown.contains("event_handler") && shown.contains("completed") && !shown.contains("deliveries.due"),
+        "{shown}"
+    );
     let left: Vec<_> = problems(&fixture).await.into_iter().map(|(_, problem)| problem).collect();
     assert_eq!(left, [SetupProblem::NotUnique, SetupProblem::ForeignName, SetupProblem::Conflicting]);
     fixture.end().await;
@@ -78,7 +84,13 @@ fn the_script_creates_every_collection_and_index() {
     let script = setup_script("my_");
     assert_eq!(script.matches("createCollection(").count(), 3, "{script}");
     assert_eq!(script.matches("createIndex(").count(), 12, "{script}");
-    assert!(script.contains(r#"db.getCollection("my_deliveries").createIndex({ "eventId": 1, "handler": 1 }"#), "{script}");
+    assert!(
+        script.contains(r#"db.getCollection("my_deliveries").createIndex({ "eventId": 1, "handler": 1 }"#),
+        "{script}"
+    );
     assert!(script.contains(r#""unique": true"#), "{script}");
-    assert!(script.contains(r#""partialFilterExpression": { "lane": "ready", "dueAt": { "$exists": true } }"#), "{script}");
+    assert!(
+        script.contains(r#""partialFilterExpression": { "lane": "ready", "dueAt": { "$exists": true } }"#),
+        "{script}"
+    );
 }
