@@ -57,6 +57,15 @@ fn a_delivery_to_which_it_does_not_apply_is_skipped_and_no_failure() {
 }
 
 #[test]
+fn of_many_ids_that_do_not_exist_the_first_are_named() {
+    let sandbox = Sandbox::new();
+    let ids: String = (1..=30).map(|n| format!("missing-{n}\n")).collect();
+    let ran = sandbox.run_reading(&["requeue", "-"], &ids).exits(1).complains("the id missing-20");
+    assert!(!ran.stderr.contains("missing-21"), "{ran:?}");
+    ran.complains("10 more were skipped or do not exist");
+}
+
+#[test]
 fn what_looks_like_a_query_is_an_id_or_a_value() {
     let sandbox = Sandbox::new();
     sandbox.dead(3);
