@@ -397,6 +397,18 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s q -l quiet
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l handler -d 'A handler and the line that `sh -c` runs for it; may be given more than once' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l handlers -d 'A file that describes handlers: see examples/handlers/handlers.toml' -r -F
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l type -d 'The event types that HANDLER is meant for; may be given more than once' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l max-deliveries -d 'End after this many deliveries' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l concurrency -d 'How many deliveries run at once over all handlers; by default as many as the handlers\' own limits allow' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l timeout -d 'How long one attempt may take; 30s by default' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l lease -d 'How long a lease lasts: after this time at the latest another worker takes over from one that died; 60s by default' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l max-attempts -d 'After how many attempts a delivery is dead, unless its event says otherwise; 5 by default' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l grace -d 'How long commands may go on after the first signal' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l poll-interval -d 'The longest pause between two looks for work' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l log-format -d 'How the log on standard error is written' -r -f -a "human\t'A line of words'
+json\t'A JSON object a line; fields are only ever added'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
@@ -413,6 +425,9 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l color -d 'When
 always\t'Everywhere'
 never\t'Nowhere'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l once -d 'End when nothing is due any more'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l until-empty -d 'End when nothing of these handlers is unfinished, delayed retries included'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l check -d 'Check the handlers and their commands and list them, without connecting to anything'
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s q -l quiet -d 'Say nothing but errors and warnings'
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s y -l yes -d 'Answer every question with yes'

@@ -30,7 +30,7 @@ use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
 pub use event::{Counts, DispatchEvent, Finished, Verdict};
-pub use subscription::{MIN_LEASE, Subscription};
+pub use subscription::{Limits, MIN_LEASE, Subscription};
 
 /// When a worker ends by itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -24,6 +24,19 @@ pub struct Subscription {
     kill_after: Duration,
 }
 
+/// The limits of a [`Subscription`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// How many of its deliveries run at once.
+    pub concurrency: usize,
+    /// How long one attempt may take.
+    pub timeout: Duration,
+    /// How long a lease lasts.
+    pub lease: Duration,
+    /// After how many attempts a delivery is dead.
+    pub max_attempts: u32,
+}
+
 /// What does the work.
 #[derive(Clone)]
 pub(super) enum Work {
@@ -93,6 +106,16 @@ impl Subscription {
     pub fn kill_after(mut self, kill_after: Duration) -> Self {
         self.kill_after = kill_after;
         self
+    }
+
+    /// What was set, or is so by default.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            concurrency: self.concurrency,
+            timeout: self.timeout,
+            lease: self.lease,
+            max_attempts: self.max_attempts,
+        }
     }
 
     /// The handler's id.

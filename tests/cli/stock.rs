@@ -195,8 +195,12 @@ impl Running {
     }
 
     pub fn interrupt(&self) {
+        self.send(Signal::SIGINT);
+    }
+
+    pub fn send(&self, signal: Signal) {
         let pid = self.child.id().expect("it runs").try_into().expect("a pid");
-        kill(Pid::from_raw(pid), Signal::SIGINT).expect("a signal");
+        kill(Pid::from_raw(pid), signal).expect("a signal");
     }
 
     /// Waits for its end while its standard input stays open.
