@@ -81,6 +81,21 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s q -l quiet -
 complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand setup" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l payload -d 'The content: JSON, @FILE, or - for standard input' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l key -d 'The ordering key: events of one key reach a handler one at a time, in the order of their commits' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l id -d 'The id of the event, which makes it safe to repeat the command; a new one by default' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l handler -d 'A handler that receives the event; may be given more than once' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l header -d 'A fact about the event that is not part of its content; may be given more than once' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l delay -d 'Not before this much time has passed: 90s, 15m, 2h, 7d' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l at -d 'Not before this instant: RFC 3339 with an offset' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l correlation-id -d 'What groups the work of one request' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l causation-id -d 'The event or command that caused this one' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l aggregate-id -d 'The domain object that it is about' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l metadata -d 'Anything else to keep with the event: JSON, @FILE, or - for standard input' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l max-attempts -d 'After how many attempts a delivery of it is dead; by default each handler\'s own limit' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l handlers -d 'Take the handlers that subscribe to the type from this file, when none is named' -r -F
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l jsonl -d 'Read many events from this file, one JSON object a line; - is standard input' -r -F
+complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l batch-size -d 'With --jsonl, append this many lines in one transaction' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand publish" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
@@ -185,6 +200,27 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s q -l quiet -
 complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l delay -d 'Not before this much time has passed: 90s, 15m, 2h, 7d' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l at -d 'Not before this instant: RFC 3339 with an offset' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l reason -d 'Why; becomes part of the report' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l limit -d 'Change at most this many of those that the filter selects, the oldest first' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l rate -d 'Change no more than so many in a second (50/s), minute (600/m) or hour (1000/h)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l status -d 'Only those in this status; may be given more than once' -r -f -a "pending\t''
+processing\t''
+completed\t''
+dead\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l handler -d 'Only those of this handler' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l type -d 'Only events of this type; `order.*` means all that begin with `order.`' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l key -d 'Only those of this ordering key' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l event -d 'Only those of this event' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l error -d 'Only those whose last error contains this text; upper and lower case are alike' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l since -d 'Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l until -d 'Only those created before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l finished-before -d 'Only those completed or dead since before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l min-attempts -d 'Only those with at least this many attempts' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l lane -d 'Only unfinished ones in this lane: ready, or parked behind a long blocked key' -r -f -a "ready\t''
+parked\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l overdue -d 'Only unfinished ones that have been due for at least this long' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
@@ -201,10 +237,30 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l color -d '
 always\t'Everywhere'
 never\t'Nowhere'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s n -l dry-run -d 'Only say what would be changed'
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s q -l quiet -d 'Say nothing but errors and warnings'
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l reason -d 'Why; recorded as the last error of each delivery; by default it says who buried it' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l limit -d 'Change at most this many of those that the filter selects, the oldest first' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l rate -d 'Change no more than so many in a second (50/s), minute (600/m) or hour (1000/h)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l status -d 'Only those in this status; may be given more than once' -r -f -a "pending\t''
+processing\t''
+completed\t''
+dead\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l handler -d 'Only those of this handler' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l type -d 'Only events of this type; `order.*` means all that begin with `order.`' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l key -d 'Only those of this ordering key' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l event -d 'Only those of this event' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l error -d 'Only those whose last error contains this text; upper and lower case are alike' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l since -d 'Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l until -d 'Only those created before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l finished-before -d 'Only those completed or dead since before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l min-attempts -d 'Only those with at least this many attempts' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l lane -d 'Only unfinished ones in this lane: ready, or parked behind a long blocked key' -r -f -a "ready\t''
+parked\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l overdue -d 'Only unfinished ones that have been due for at least this long' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
@@ -221,10 +277,15 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l color -d 'Whe
 always\t'Everywhere'
 never\t'Nowhere'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s n -l dry-run -d 'Only say what would be changed'
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s q -l quiet -d 'Say nothing but errors and warnings'
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l completed-before -d 'Delete deliveries that were completed before this time: how long ago (7d), or RFC 3339 with an offset' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l dead-before -d 'Delete deliveries that have been dead since before this time; by default none' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l batch-size -d 'Delete this many deliveries in one transaction' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l max -d 'Delete at most this many deliveries in all' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
@@ -241,30 +302,81 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l color -d 'Wh
 always\t'Everywhere'
 never\t'Nowhere'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s n -l dry-run -d 'Only say how many would be deleted'
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s q -l quiet -d 'Say nothing but errors and warnings'
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
 json\t'One JSON document'
 jsonl\t'One JSON document a line'
 csv\t'Comma-separated values with a header (RFC 4180)'
 ids\t'Identifiers, one a line'"
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
 utc\t'RFC 3339 in UTC'
 local\t'RFC 3339 in the time zone of this machine'"
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
 always\t'Everywhere'
 never\t'Nowhere'"
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -l connect-timeout -d 'How long to look for the server' -r
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s q -l quiet -d 'Say nothing but errors and warnings'
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s v -l verbose -d 'Say more about how things are done'
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s y -l yes -d 'Answer every question with yes'
-complete -c relayctl -n "__fish_relayctl_using_subcommand keys" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -f -a "list" -d 'List the counters of ordering keys, by key'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -f -a "prune" -d 'Delete the counters of keys that have no delivery any more'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and not __fish_seen_subcommand_from list prune help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -l prefix-match -d 'Only keys that begin with this text' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from list" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -l batch-size -d 'Look at this many counters in one transaction' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -s n -l dry-run -d 'Only say how many counters would be deleted'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from prune" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "list" -d 'List the counters of ordering keys, by key'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "prune" -d 'Delete the counters of keys that have no delivery any more'
+complete -c relayctl -n "__fish_relayctl_using_subcommand keys; and __fish_seen_subcommand_from help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l handler -d 'Only deliveries of this handler; may be given more than once' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
@@ -285,6 +397,18 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s q -l quiet
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l handler -d 'A handler and the line that `sh -c` runs for it; may be given more than once' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l handlers -d 'A file that describes handlers: see examples/handlers/handlers.toml' -r -F
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l type -d 'The event types that HANDLER is meant for; may be given more than once' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l max-deliveries -d 'End after this many deliveries' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l concurrency -d 'How many deliveries run at once over all handlers; by default as many as the handlers\' own limits allow' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l timeout -d 'How long one attempt may take; 30s by default' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l lease -d 'How long a lease lasts: after this time at the latest another worker takes over from one that died; 60s by default' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l max-attempts -d 'After how many attempts a delivery is dead, unless its event says otherwise; 5 by default' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l grace -d 'How long commands may go on after the first signal' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l poll-interval -d 'The longest pause between two looks for work' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l log-format -d 'How the log on standard error is written' -r -f -a "human\t'A line of words'
+json\t'A JSON object a line; fields are only ever added'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
@@ -301,6 +425,9 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l color -d 'When
 always\t'Everywhere'
 never\t'Nowhere'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l once -d 'End when nothing is due any more'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l until-empty -d 'End when nothing of these handlers is unfinished, delayed retries included'
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l check -d 'Check the handlers and their commands and list them, without connecting to anything'
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s q -l quiet -d 'Say nothing but errors and warnings'
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -s y -l yes -d 'Answer every question with yes'
@@ -359,3 +486,5 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_s
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "completions" -d 'Print the completions of a shell'
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "man" -d 'Print a manual page, or write all of them'
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "list" -d 'List the counters of ordering keys, by key'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "prune" -d 'Delete the counters of keys that have no delivery any more'

@@ -9,7 +9,7 @@ use super::commands::{
     bury, completions, keys, list, man, publish, purge, recover, requeue, run, setup, show, stats,
 };
 use super::context::Context;
-use super::docs::{Docs, STORE_EXITS};
+use super::docs::Docs;
 use super::error::CliResult;
 use super::exit::Exit;
 use super::interrupt::Interrupts;
@@ -217,6 +217,3 @@ pub fn docs_of(name: &str) -> &'static Docs {
         _ => &DOCS,
     }
 }
-
-/// The examples and exit codes of a command that is being built.
-pub const UNBUILT: Docs = Docs { examples: &[("relayctl stats", "")], exits: STORE_EXITS };

@@ -1,1 +1,448 @@
-//! (being built)
+//! The log of a worker on standard error: a calm line for each outcome, for people or as JSON.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::render::json;
+use super::render::text::{fit, visible};
+use super::ui::{Meaning, Verbosity};
+use crate::clock::Clock;
+use crate::config::redact;
+use crate::dispatch::{Counts, DispatchEvent, Finished, Verdict};
+use crate::handler::Outcome;
+use crate::model::{Failure, Status, Timestamp, short_duration};
+
+/// The columns that an error takes in a line for people; the store has all of it.
+const ERROR_COLUMNS: usize = 160;
+
+/// How the log is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// A line of words.
+    #[default]
+    Human,
+    /// A JSON object a line; fields are only ever added.
+    Json,
+}
+
+/// How much an entry matters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Debug,
+    Info,
+    Warn,
+    Error,
+}
+
+/// Where and how a worker's events are written.
+#[derive(Debug)]
+pub struct Log {
+    /// How.
+    pub format: LogFormat,
+    /// How much.
+    pub verbosity: Verbosity,
+    /// Whether in colours.
+    pub has_color: bool,
+    /// The time of the entries.
+    pub clock: Arc<dyn Clock>,
+}
+
+impl Log {
+    /// Writes an entry to standard error. A closed standard error is nobody's concern.
+    pub fn write(&self, event: &DispatchEvent) {
+        if let Some(line) = self.line(event, self.clock.now()) {
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+    }
+
+    /// Writes a warning to standard error.
+    pub fn warn(&self, text: &str) {
+        let now = self.clock.now();
+        let line = match self.format {
+            LogFormat::Human => self.human_line(now, Meaning::Warning, "warning", &visible(text)),
+            LogFormat::Json => json_line(JsonEvent::Warning { message: text }, Level::Warn, now),
+        };
+        let _ = io::stderr().write_all(line.as_bytes());
+    }
+
+    fn line(&self, event: &DispatchEvent, now: Timestamp) -> Option<String> {
+        let least = match self.verbosity {
+            Verbosity::Quiet => Level::Warn,
+            Verbosity::Normal => Level::Info,
+            Verbosity::Verbose => Level::Debug,
+        };
+        let level = level_of(event);
+        let line = match self.format {
+            LogFormat::Human => {
+                let (meaning, word, rest) = words_for(event, now);
+                self.human_line(now, meaning, word, &rest)
+            }
+            LogFormat::Json => json_line(json_event(event), level, now),
+        };
+        (level >= least).then_some(line)
+    }
+
+    fn human_line(&self, now: Timestamp, meaning: Meaning, word: &str, rest: &str) -> String {
+        let time = Meaning::Muted.paint(&seconds(now), self.has_color);
+        let word = meaning.paint(&format!("{word:<10}"), self.has_color);
+        format!("{time} {word} {}\n", redact(rest))
+    }
+}
+
+fn level_of(event: &DispatchEvent) -> Level {
+    match event {
+        DispatchEvent::Claimed { .. } => Level::Debug,
+        DispatchEvent::StoreFailing { .. } => Level::Warn,
+        DispatchEvent::Finished(finished) => match finished.verdict {
+            Verdict::Completed | Verdict::Released => Level::Info,
+            Verdict::Retrying { .. } | Verdict::LeaseLost { .. } => Level::Warn,
+            Verdict::Dead { .. } => Level::Error,
+        },
+        DispatchEvent::Started { .. }
+        | DispatchEvent::StoreRecovered { .. }
+        | DispatchEvent::Draining { .. }
+        | DispatchEvent::Stopping { .. }
+        | DispatchEvent::Stopped { .. } => Level::Info,
+    }
+}
+
+// ---- for people ----------------------------------------------------------------------------------------------------
+
+/// What an event means, in a word, and the rest of its line.
+fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, String) {
+    match event {
+        DispatchEvent::Started { owner, handlers } => {
+            (Meaning::Plain, "started", format!("for {} as {owner}", visible(&handlers.join(", "))))
+        }
+        DispatchEvent::Claimed { count } => (Meaning::Muted, "claimed", deliveries(*count)),
+        DispatchEvent::Finished(finished) => {
+            let (meaning, word, detail) = words_for_verdict(finished, now);
+            let Finished { handler, event_type, delivery_id, .. } = &**finished;
+            let subject = [handler, event_type, delivery_id.as_str()].map(visible).join("  ");
+            (meaning, word, format!("{subject}  {detail}"))
+        }
+        DispatchEvent::StoreFailing { error } => {
+            (Meaning::Warning, "store", format!("{}; trying again", one_line(&error.to_string())))
+        }
+        DispatchEvent::StoreRecovered { after } => {
+            (Meaning::Plain, "store", format!("answers again after {}", short_duration(*after)))
+        }
+        DispatchEvent::Draining { running: 0, .. } => (Meaning::Plain, "draining", "nothing runs".to_owned()),
+        DispatchEvent::Draining { running, grace } => {
+            let rest = format!(
+                "waiting up to {} for {}; a second signal stops now",
+                short_duration(*grace),
+                deliveries(*running)
+            );
+            (Meaning::Plain, "draining", rest)
+        }
+        DispatchEvent::Stopping { running } => (Meaning::Warning, "stopping", deliveries(*running)),
+        DispatchEvent::Stopped { counts } => (Meaning::Plain, "stopped", summary(counts)),
+    }
+}
+
+fn words_for_verdict(finished: &Finished, now: Timestamp) -> (Meaning, &'static str, String) {
+    let attempt = format!("attempt {} of {}", finished.attempt, finished.max_attempts);
+    match &finished.verdict {
+        Verdict::Completed => (Meaning::Status(Status::Completed), "completed", elapsed(finished.elapsed)),
+        Verdict::Retrying { at, failure } => {
+            let pause = elapsed(at.since(now));
+            let detail = format!("{attempt}, again in {pause}: {}", one_line(&failure.message));
+            (Meaning::Status(Status::Pending), "retrying", detail)
+        }
+        Verdict::Dead { failure } => {
+            (Meaning::Status(Status::Dead), "dead", format!("{attempt}: {}", one_line(&failure.message)))
+        }
+        Verdict::Released => (Meaning::Muted, "released", "the attempt is not counted".to_owned()),
+        Verdict::LeaseLost { unrecorded } => {
+            let detail = match unrecorded {
+                Some(Outcome::Succeeded) => format!("{attempt} succeeded, but that could not be recorded"),
+                Some(Outcome::Failed(failure) | Outcome::Rejected(failure)) => {
+                    format!("{attempt}, not recorded: {}", one_line(&failure.message))
+                }
+                Some(Outcome::Released) | None => attempt,
+            };
+            (Meaning::Warning, "lease lost", detail)
+        }
+    }
+}
+
+/// The first and the last line of an error: the first says how it ended, the last one usually what is wrong.
+fn one_line(message: &str) -> String {
+    let mut lines = message.lines().map(str::trim).filter(|line| !line.is_empty());
+    let first = lines.next().unwrap_or_default();
+    let line = match (lines.next_back(), lines.next()) {
+        (None, _) => first.to_owned(),
+        (Some(last), None) => format!("{first} / {last}"),
+        (Some(last), Some(_)) => format!("{first} … {last}"),
+    };
+    fit(&visible(&line), ERROR_COLUMNS)
+}
+
+fn summary(counts: &Counts) -> String {
+    let all = [
+        (counts.completed, "completed"),
+        (counts.retried, "to be tried again"),
+        (counts.dead, "dead"),
+        (counts.released, "released"),
+        (counts.lease_lost, "with a lost lease"),
+    ];
+    let some: Vec<_> =
+        all.iter().filter(|(count, _)| *count > 0).map(|(n, word)| format!("{n} {word}")).collect();
+    if some.is_empty() { "nothing was due".to_owned() } else { some.join(", ") }
+}
+
+fn deliveries(count: usize) -> String {
+    if count == 1 { "1 delivery".to_owned() } else { format!("{count} deliveries") }
+}
+
+/// `41ms`, `1.2s`, `3m`.
+fn elapsed(duration: Duration) -> String {
+    match duration.as_millis() {
+        0..1_000 => format!("{}ms", duration.as_millis()),
+        1_000..10_000 => format!("{:.1}s", duration.as_secs_f64()).replace(".0s", "s"),
+        _ => short_duration(duration),
+    }
+}
+
+/// An instant in UTC, to the second.
+fn seconds(time: Timestamp) -> String {
+    let text = time.to_string();
+    text.split_once('.').map_or(text.clone(), |(seconds, _)| format!("{seconds}Z"))
+}
+
+// ---- as JSON -------------------------------------------------------------------------------------------------------
+
+#[derive(Serialize)]
+struct JsonEntry<'a> {
+    time: Timestamp,
+    level: Level,
+    #[serde(flatten)]
+    event: JsonEvent<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
+enum JsonEvent<'a> {
+    Started { owner: &'a str, handlers: &'a [String] },
+    Warning { message: &'a str },
+    Claimed { count: usize },
+    Finished(JsonFinished<'a>),
+    StoreFailing { error: String },
+    StoreRecovered { after_ms: u64 },
+    Draining { running: usize, grace_ms: u64 },
+    Stopping { running: usize },
+    Stopped { claimed: u64, completed: u64, retried: u64, dead: u64, released: u64, lease_lost: u64 },
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonFinished<'a> {
+    outcome: &'static str,
+    delivery_id: &'a str,
+    event_id: &'a str,
+    #[serde(rename = "type")]
+    event_type: &'a str,
+    handler: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    key: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sequence: Option<i64>,
+    attempt: u32,
+    max_attempts: u32,
+    elapsed_ms: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    retry_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kind: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+}
+
+fn json_line(event: JsonEvent<'_>, level: Level, now: Timestamp) -> String {
+    let mut line = Vec::new();
+    // Writing into memory cannot fail.
+    let _ = json::write_line(&mut line, &JsonEntry { time: now, level, event });
+    String::from_utf8(line).unwrap_or_default()
+}
+
+fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
+    match event {
+        DispatchEvent::Started { owner, handlers } => JsonEvent::Started { owner, handlers },
+        DispatchEvent::Claimed { count } => JsonEvent::Claimed { count: *count },
+        DispatchEvent::Finished(finished) => JsonEvent::Finished(json_finished(finished)),
+        DispatchEvent::StoreFailing { error } => {
+            JsonEvent::StoreFailing { error: redact(&error.to_string()) }
+        }
+        DispatchEvent::StoreRecovered { after } => JsonEvent::StoreRecovered { after_ms: millis(*after) },
+        DispatchEvent::Draining { running, grace } => {
+            JsonEvent::Draining { running: *running, grace_ms: millis(*grace) }
+        }
+        DispatchEvent::Stopping { running } => JsonEvent::Stopping { running: *running },
+        DispatchEvent::Stopped { counts } => {
+            let Counts { claimed, completed, retried, dead, released, lease_lost } = *counts;
+            JsonEvent::Stopped { claimed, completed, retried, dead, released, lease_lost }
+        }
+    }
+}
+
+fn json_finished(finished: &Finished) -> JsonFinished<'_> {
+    let (outcome, failure, retry_at) = match &finished.verdict {
+        Verdict::Completed => ("completed", None, None),
+        Verdict::Retrying { at, failure } => ("retrying", Some(failure), Some(*at)),
+        Verdict::Dead { failure } => ("dead", Some(failure), None),
+        Verdict::Released => ("released", None, None),
+        Verdict::LeaseLost { unrecorded } => ("lease-lost", unrecorded.as_ref().and_then(failure_of), None),
+    };
+    JsonFinished {
+        outcome,
+        delivery_id: finished.delivery_id.as_str(),
+        event_id: finished.event_id.as_str(),
+        event_type: &finished.event_type,
+        handler: &finished.handler,
+        key: finished.key.as_deref(),
+        sequence: finished.sequence,
+        attempt: finished.attempt,
+        max_attempts: finished.max_attempts,
+        elapsed_ms: millis(finished.elapsed),
+        retry_at,
+        kind: failure.map(|failure| failure.kind.as_str()),
+        error: failure.map(|failure| redact(&failure.message)),
+    }
+}
+
+fn failure_of(outcome: &Outcome) -> Option<&Failure> {
+    match outcome {
+        Outcome::Failed(failure) | Outcome::Rejected(failure) => Some(failure),
+        Outcome::Succeeded | Outcome::Released => None,
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::model::FailureKind;
+    use crate::store::{ErrorKind, StoreError};
+
+    const NOW: Timestamp = Timestamp::from_millis(1_764_528_000_120);
+
+    fn log(format: LogFormat, verbosity: Verbosity) -> Log {
+        Log { format, verbosity, has_color: false, clock: Arc::new(ManualClock::at(NOW)) }
+    }
+
+    fn finished(verdict: Verdict) -> DispatchEvent {
+        DispatchEvent::Finished(Box::new(Finished {
+            delivery_id: "d-1".into(),
+            event_id: "e-1".into(),
+            event_type: "order.placed.v1".into(),
+            handler: "projector".into(),
+            key: Some("order-17".into()),
+            sequence: Some(3),
+            attempt: 2,
+            max_attempts: 5,
+            elapsed: Duration::from_millis(41),
+            verdict,
+        }))
+    }
+
+    fn failure(message: &str) -> Failure {
+        Failure::new(FailureKind::Failed, message)
+    }
+
+    fn every_event() -> Vec<DispatchEvent> {
+        let at = NOW.saturating_add(Duration::from_secs(4));
+        let counts = Counts { claimed: 4, completed: 2, retried: 1, dead: 1, ..Counts::default() };
+        let error =
+            Arc::new(StoreError::new(ErrorKind::Unavailable, "no answer from mongodb://u:hunter2@h/"));
+        vec![
+            DispatchEvent::Started {
+                owner: "host:17".into(),
+                handlers: vec!["projector".into(), "mailer".into()],
+            },
+            DispatchEvent::Claimed { count: 4 },
+            finished(Verdict::Completed),
+            finished(Verdict::Retrying { at, failure: failure("exit status 3: no route to host") }),
+            finished(Verdict::Dead {
+                failure: failure("exit status 1: Traceback:\n  line 1\n  line 2\nKeyError: 'id'"),
+            }),
+            finished(Verdict::Released),
+            finished(Verdict::LeaseLost { unrecorded: Some(Outcome::Succeeded) }),
+            DispatchEvent::StoreFailing { error },
+            DispatchEvent::StoreRecovered { after: Duration::from_secs(12) },
+            DispatchEvent::Draining { running: 1, grace: Duration::from_secs(30) },
+            DispatchEvent::Stopping { running: 2 },
+            DispatchEvent::Stopped { counts },
+        ]
+    }
+
+    fn lines(log: &Log) -> String {
+        every_event().iter().filter_map(|event| log.line(event, NOW)).collect()
+    }
+
+    #[test]
+    fn people_get_a_calm_line_for_each_outcome() {
+        insta::assert_snapshot!(lines(&log(LogFormat::Human, Verbosity::Normal)), @r#"
+        2025-11-30T18:40:00Z started    for projector, mailer as host:17
+        2025-11-30T18:40:00Z completed  projector  order.placed.v1  d-1  41ms
+        2025-11-30T18:40:00Z retrying   projector  order.placed.v1  d-1  attempt 2 of 5, again in 4s: exit status 3: no route to host
+        2025-11-30T18:40:00Z dead       projector  order.placed.v1  d-1  attempt 2 of 5: exit status 1: Traceback: … KeyError: 'id'
+        2025-11-30T18:40:00Z released   projector  order.placed.v1  d-1  the attempt is not counted
+        2025-11-30T18:40:00Z lease lost projector  order.placed.v1  d-1  attempt 2 of 5 succeeded, but that could not be recorded
+        2025-11-30T18:40:00Z store      no answer from mongodb://u:***@h/; trying again
+        2025-11-30T18:40:00Z store      answers again after 12s
+        2025-11-30T18:40:00Z draining   waiting up to 30s for 1 delivery; a second signal stops now
+        2025-11-30T18:40:00Z stopping   2 deliveries
+        2025-11-30T18:40:00Z stopped    2 completed, 1 to be tried again, 1 dead
+        "#);
+    }
+
+    #[test]
+    fn programs_get_an_object_for_each_outcome() {
+        insta::assert_snapshot!(lines(&log(LogFormat::Json, Verbosity::Verbose)), @r#"
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"started","owner":"host:17","handlers":["projector","mailer"]}
+        {"time":"2025-11-30T18:40:00.120Z","level":"debug","event":"claimed","count":4}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"finished","outcome":"completed","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"finished","outcome":"retrying","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41,"retryAt":"2025-11-30T18:40:04.120Z","kind":"failed","error":"exit status 3: no route to host"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"error","event":"finished","outcome":"dead","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41,"kind":"failed","error":"exit status 1: Traceback:\n  line 1\n  line 2\nKeyError: 'id'"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"finished","outcome":"released","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"finished","outcome":"lease-lost","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"store-failing","error":"no answer from mongodb://u:***@h/"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"store-recovered","afterMs":12000}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"draining","running":1,"graceMs":30000}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopping","running":2}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopped","claimed":4,"completed":2,"retried":1,"dead":1,"released":0,"leaseLost":0}
+        "#);
+    }
+
+    #[test]
+    fn a_quiet_worker_tells_its_troubles_only() {
+        insta::assert_snapshot!(lines(&log(LogFormat::Human, Verbosity::Quiet)), @r#"
+        2025-11-30T18:40:00Z retrying   projector  order.placed.v1  d-1  attempt 2 of 5, again in 4s: exit status 3: no route to host
+        2025-11-30T18:40:00Z dead       projector  order.placed.v1  d-1  attempt 2 of 5: exit status 1: Traceback: … KeyError: 'id'
+        2025-11-30T18:40:00Z lease lost projector  order.placed.v1  d-1  attempt 2 of 5 succeeded, but that could not be recorded
+        2025-11-30T18:40:00Z store      no answer from mongodb://u:***@h/; trying again
+        "#);
+    }
+
+    #[test]
+    fn an_error_stays_on_its_line_and_cannot_reach_the_terminal() {
+        assert_eq!(one_line("exit status 1: a\u{1b}[2Jb"), "exit status 1: a\\x1b[2Jb");
+        assert_eq!(one_line("one\n\ntwo\n"), "one / two");
+        let long = one_line(&"x".repeat(10_000));
+        assert!(long.ends_with('…') && long.chars().count() == ERROR_COLUMNS);
+        let event = finished(Verdict::Dead { failure: failure("a\u{1b}\nb") });
+        let json = log(LogFormat::Json, Verbosity::Normal).line(&event, NOW).unwrap();
+        assert_eq!(json.matches('\n').count(), 1);
+        assert!(!json.contains('\u{1b}'));
+    }
+}

@@ -1,1 +1,145 @@
-//! (being built)
+//! The worker: claims deliveries, has them handled, and records what became of them.
+//!
+//! One loop (`worker`) decides everything in one order: signals, finished attempts, and what is claimed next. Each
+//! delivery runs in a task of its own (`executor`) with its time-out and its lease; outcomes of all of them reach the
+//! store through one queue (`settler`), which writes together what came together. What happens is told as a stream of
+//! [`DispatchEvent`]s; nothing here knows a terminal.
+
+mod attempt;
+mod backoff;
+mod claim;
+mod event;
+mod executor;
+mod health;
+mod roster;
+mod settler;
+mod subscription;
+mod tempo;
+mod transactional;
+mod worker;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::Clock;
+use crate::model::InvalidInput;
+use crate::store::{Store, StoreError};
+
+pub use event::{Counts, DispatchEvent, Finished, Verdict};
+pub use subscription::{Limits, MIN_LEASE, Subscription};
+
+/// When a worker ends by itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StopWhen {
+    /// Never.
+    #[default]
+    Never,
+    /// When nothing is due any more.
+    NothingDue,
+    /// When nothing of its handlers is unfinished, delayed retries included.
+    NothingUnfinished,
+    /// When it has taken on this many deliveries.
+    Deliveries(u64),
+}
+
+/// How a worker works.
+#[derive(Clone, Debug)]
+pub struct DispatchOptions {
+    /// Who holds the leases, such as `host:pid`; for people to read.
+    pub owner: String,
+    /// How many deliveries may run at once over all handlers; as many as their own limits allow when absent.
+    pub concurrency: Option<usize>,
+    /// The longest pause between two looks for work. After work it starts at 50 ms and doubles.
+    pub poll_interval: Duration,
+    /// How long running deliveries may go on when the worker drains.
+    pub grace: Duration,
+    /// When to end.
+    pub stop_when: StopWhen,
+}
+
+impl Default for DispatchOptions {
+    fn default() -> Self {
+        DispatchOptions {
+            owner: format!("pid:{}", std::process::id()),
+            concurrency: None,
+            poll_interval: Duration::from_secs(1),
+            grace: Duration::from_secs(30),
+            stop_when: StopWhen::Never,
+        }
+    }
+}
+
+/// How a running worker is told to end.
+#[derive(Clone, Debug, Default)]
+pub struct Signals {
+    /// Take on nothing new, let what runs go on for the grace, then stop it.
+    pub drain: CancellationToken,
+    /// Stop what runs now.
+    pub stop: CancellationToken,
+}
+
+/// A worker for the deliveries of some handlers.
+///
+/// It claims for the handlers it was given and for no others, and never more than can start at once.
+#[derive(Debug)]
+pub struct Dispatcher {
+    store: Arc<dyn Store>,
+    clock: Arc<dyn Clock>,
+    subscriptions: Vec<Arc<Subscription>>,
+    options: DispatchOptions,
+}
+
+impl Dispatcher {
+    /// A worker that does nothing yet.
+    ///
+    /// # Errors
+    /// Names the subscription and setting that make no sense: none at all, the same handler twice, a limit of zero, a
+    /// lease below [`MIN_LEASE`].
+    pub fn new(
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+        subscriptions: Vec<Subscription>,
+        options: DispatchOptions,
+    ) -> Result<Self, InvalidInput> {
+        if subscriptions.is_empty() {
+            return Err(InvalidInput::new("handlers", "there has to be at least one"));
+        }
+        if options.concurrency == Some(0) {
+            return Err(InvalidInput::new("concurrency", "must be at least 1"));
+        }
+        if options.poll_interval.is_zero() {
+            return Err(InvalidInput::new("poll interval", "must be more than zero"));
+        }
+        let mut seen = HashSet::new();
+        for subscription in &subscriptions {
+            subscription.check()?;
+            if !seen.insert(subscription.handler()) {
+                return Err(InvalidInput::new(
+                    format!("handler {}", subscription.handler()),
+                    "is there twice",
+                ));
+            }
+        }
+        let subscriptions = subscriptions.into_iter().map(Arc::new).collect();
+        Ok(Dispatcher { store, clock, subscriptions, options })
+    }
+
+    /// Works until a signal or [`DispatchOptions::stop_when`] ends it, and until the outcome of everything that it took
+    /// on is recorded. Reports on `events`, and takes on nothing new while nobody reads them; a closed channel is fine.
+    ///
+    /// A store that does not answer is waited for. Dropping the future kills what runs; its leases run out.
+    ///
+    /// # Errors
+    /// When it would end by itself and the store keeps failing: such a run belongs to a script, which wants to know.
+    pub async fn run(
+        self,
+        signals: Signals,
+        events: mpsc::Sender<DispatchEvent>,
+    ) -> Result<Counts, Arc<StoreError>> {
+        worker::Worker::new(self, signals, events).run().await
+    }
+}

@@ -1,1 +1,108 @@
-//! (being built)
+//! What is done with a delivery: the [`Handler`] trait, its transactional sibling, and shell commands.
+//!
+//! A handler says what became of one attempt and nothing more. When it is tried again, when it is given up, and
+//! whether its lease still holds is for the dispatcher to know.
+
+mod context;
+mod function;
+pub mod shell;
+
+use async_trait::async_trait;
+
+use crate::model::{Envelope, Failure, FailureKind};
+use crate::store::{StoreError, Transaction};
+
+pub use context::{AttemptControl, HandlerContext, Stop, StopReason};
+pub use function::{FnHandler, handler_fn};
+pub use shell::{Command, ShellHandler};
+
+/// What became of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The work is done.
+    Succeeded,
+    /// It is not, and a later attempt may succeed.
+    Failed(Failure),
+    /// It is not, and no attempt ever will: the delivery is dead at once.
+    Rejected(Failure),
+    /// It was not tried, or was interrupted from outside: given back without spending the attempt.
+    Released,
+}
+
+impl Outcome {
+    /// A failure that a later attempt may overcome.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Outcome::Failed(Failure::new(FailureKind::Failed, message))
+    }
+
+    /// A failure that no attempt can overcome, such as a payload that makes no sense.
+    pub fn rejected(message: impl Into<String>) -> Self {
+        Outcome::Rejected(Failure::new(FailureKind::Rejected, message))
+    }
+}
+
+impl<E: std::fmt::Display> From<Result<(), E>> for Outcome {
+    /// An error is a failure that a later attempt may overcome; its text, with that of its causes where the error type
+    /// writes them for `{:#}`, is the message.
+    fn from(result: Result<(), E>) -> Self {
+        match result {
+            Ok(()) => Outcome::Succeeded,
+            Err(error) => Outcome::failed(format!("{error:#}")),
+        }
+    }
+}
+
+/// Does the work of one handler.
+///
+/// Deliveries come at least once: a worker that dies after the work and before the outcome was recorded leaves it to
+/// another attempt. A handler therefore makes its work repeatable, with the event id as the natural key, or is
+/// [transactional](TransactionalHandler).
+#[async_trait]
+pub trait Handler: Send + Sync {
+    /// Makes one attempt.
+    ///
+    /// When the context asks it to stop, it should end soon; what is still running at the time that the context names is
+    /// dropped. A panic is a failed attempt.
+    async fn handle(&self, envelope: &Envelope, context: &HandlerContext) -> Outcome;
+}
+
+/// Does the work of one handler inside a transaction of the store, which also completes the delivery: both are
+/// committed together or not at all.
+///
+/// The lease is not renewed meanwhile, since a renewal would conflict with the completion; the work has to end before
+/// the lease does.
+#[async_trait]
+pub trait TransactionalHandler: Send + Sync {
+    /// Makes one attempt. It may run more than once for one attempt: after a conflict the whole transaction is
+    /// repeated. What it does outside the transaction is not undone.
+    ///
+    /// # Errors
+    /// Any error aborts the transaction. Errors of the store have to be passed on as they are, so that a conflict can be
+    /// told from a failure.
+    async fn handle(
+        &self,
+        envelope: &Envelope,
+        transaction: &mut dyn Transaction,
+    ) -> Result<(), TransactionalError>;
+}
+
+/// Why a transactional handler did not succeed.
+#[derive(Debug)]
+pub enum TransactionalError {
+    /// The store failed, or something else was faster; conflicts are repeated by the store.
+    Store(StoreError),
+    /// The work failed. The kind [`FailureKind::Rejected`] means that no attempt can succeed.
+    Failed(Failure),
+}
+
+impl From<StoreError> for TransactionalError {
+    fn from(error: StoreError) -> Self {
+        TransactionalError::Store(error)
+    }
+}
+
+impl From<Failure> for TransactionalError {
+    fn from(failure: Failure) -> Self {
+        TransactionalError::Failed(failure)
+    }
+}

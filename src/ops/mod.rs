@@ -1,1 +1,25 @@
-//! (being built)
+//! What an operator means: a plan that says how much it is about, and its application in batches that can be
+//! stopped, limited and paced. Nothing here knows a terminal.
+//!
+//! Every operation is level-triggered and safe to repeat: it looks at the state of the store, changes it by
+//! compare-and-set or in a transaction, and what it did before it was stopped stays done.
+
+mod bulk;
+mod control;
+mod keys;
+mod lines;
+mod publish;
+mod purge;
+mod rate;
+mod repair;
+#[cfg(test)]
+mod testing;
+
+pub use bulk::{BulkReport, Item, ItemOutcome, Verdict, classify};
+pub use control::{Control, silent};
+pub use keys::{PruneReport, prune_keys};
+pub use lines::{EventLine, MAX_LINE_BYTES, parse_event_line};
+pub use publish::{HandlersOf, PublishPlan, PublishReport, Stopped, with_handlers};
+pub use purge::{PurgePlan, PurgeReport};
+pub use rate::{InvalidRate, Rate};
+pub use repair::{Bounds, Inapplicable, RepairPlan, repair_each};

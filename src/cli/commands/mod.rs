@@ -1,5 +1,6 @@
 //! One file for each command: its arguments, whose doc comments are the help, and what it does.
 
+mod bulk;
 pub mod bury;
 pub mod completions;
 pub mod keys;
@@ -10,6 +11,7 @@ pub mod purge;
 pub mod recover;
 pub mod requeue;
 pub mod run;
+mod selection;
 pub mod setup;
 pub mod show;
 pub mod stats;

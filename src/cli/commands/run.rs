@@ -1,19 +1,277 @@
-//! (being built)
+//! `run`: a worker that hands deliveries to commands.
 
-use crate::cli::app::UNBUILT;
+mod handlers;
+mod signals;
+mod strangers;
+
+use std::ffi::OsString;
+use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::cli::args::values::{duration, name};
 use crate::cli::context::Context;
-use crate::cli::docs::Docs;
+use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
+use crate::cli::log::{Log, LogFormat};
+use crate::dispatch::{Counts, DispatchEvent, DispatchOptions, Dispatcher, Signals, StopWhen};
+use crate::model::TypePattern;
+use crate::store::{Store, StoreError};
+
+use handlers::Handlers;
+use strangers::Strangers;
 
 /// Examples and exit codes.
-pub const DOCS: Docs = UNBUILT;
+pub const DOCS: Docs = Docs {
+    examples: &[
+        ("relayctl run projector -- ./project.sh", "Hand the deliveries of one handler to a command."),
+        (
+            "relayctl run --handler 'mailer=./mail.sh' --handler 'audit=cat >> audit.jsonl' --concurrency 4",
+            "Run several handlers, four deliveries at a time.",
+        ),
+        (
+            "relayctl run --handlers handlers.toml --log-format json",
+            "Run what a file describes, as a service.",
+        ),
+        (
+            "relayctl run --handlers handlers.toml --check",
+            "Check the file and its commands, and run nothing.",
+        ),
+        ("relayctl run --once projector -- ./project.sh", "From cron: work off what is due, and end."),
+    ],
+    exits: BULK_EXITS,
+};
+
+/// How long a worker waits for a server once it runs: longer than a failover takes.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// How many events may wait to be logged.
+const LOG_QUEUE: usize = 256;
 
 /// Be a worker: hand deliveries to commands
+///
+/// The command gets the event as one line of JSON on stdin, and small facts in its environment (RELAY_EVENT_ID,
+/// RELAY_EVENT_TYPE, RELAY_KEY, RELAY_ATTEMPT, ...). Nothing of an event is ever put into a command line. Of the worker's
+/// environment it gets PATH, HOME, USER, LANG, LC_*, TZ and TMPDIR, and never the store's URL.
+///
+/// Its exit status decides: 0 is done; 65 and 78 mean that no attempt can succeed, and the delivery is dead at once; any
+/// other is tried again, later and later, until the attempts are used up. The end of stderr is kept as the reason.
+/// What the command leaves running in the background is ended with it.
+///
+/// With --once, --until-empty or --max-deliveries the exit status is 3 when a delivery died, so that a script can tell.
+///
+/// A worker takes the deliveries that name one of its handlers, of whatever type. Leases are renewed while a command
+/// runs; when a worker dies, another one takes over as soon as they have run out.
+///
+/// SIGTERM or SIGINT: take on nothing new, let commands end by themselves for as long as --grace says, then stop them.
+/// A second signal stops them at once. Deliveries whose command was stopped are given back without losing an attempt.
 #[derive(Debug, clap::Args)]
-pub struct Args {}
+#[command(group = clap::ArgGroup::new("what").required(true).args(["handler", "inline", "file"]))]
+pub struct Args {
+    /// The handler whose deliveries go to the command behind --
+    #[arg(value_name = "HANDLER", value_parser = name, requires = "argv")]
+    handler: Option<String>,
+
+    /// The command and its arguments, which no shell looks at
+    #[arg(value_name = "ARGV", last = true, requires = "handler")]
+    argv: Vec<OsString>,
+
+    /// A handler and the line that `sh -c` runs for it; may be given more than once
+    #[arg(long = "handler", value_name = "ID=SHELL", value_parser = inline)]
+    inline: Vec<(String, String)>,
+
+    /// A file that describes handlers: see examples/handlers/handlers.toml
+    #[arg(long = "handlers", value_name = "FILE")]
+    file: Option<PathBuf>,
+
+    /// The event types that HANDLER is meant for; may be given more than once
+    ///
+    /// Deliveries name their handler, and it gets all of them: one of another type was addressed to it all the same. It
+    /// runs, and the first of each such type is warned about.
+    #[arg(long = "type", value_name = "PATTERN", requires = "handler")]
+    types: Vec<TypePattern>,
+
+    /// End when nothing is due any more
+    #[arg(long, group = "end")]
+    once: bool,
+
+    /// End when nothing of these handlers is unfinished, delayed retries included
+    #[arg(long, group = "end")]
+    until_empty: bool,
+
+    /// End after this many deliveries
+    #[arg(long, value_name = "N", group = "end")]
+    max_deliveries: Option<NonZeroU64>,
+
+    /// How many deliveries run at once over all handlers; by default as many as the handlers' own limits allow
+    ///
+    /// For handlers that are given here, and not in a file, it is also their own limit, which is 1 by default.
+    #[arg(long, value_name = "N")]
+    concurrency: Option<NonZeroUsize>,
+
+    /// How long one attempt may take; 30s by default
+    ///
+    /// This and the next two are for handlers that do not say otherwise in their file.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    timeout: Option<Duration>,
+
+    /// How long a lease lasts: after this time at the latest another worker takes over from one that died; 60s by default
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    lease: Option<Duration>,
+
+    /// After how many attempts a delivery is dead, unless its event says otherwise; 5 by default
+    #[arg(long, value_name = "N")]
+    max_attempts: Option<NonZeroU32>,
+
+    /// How long commands may go on after the first signal
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "30s")]
+    grace: Duration,
+
+    /// The longest pause between two looks for work
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    poll_interval: Duration,
+
+    /// How the log on standard error is written
+    #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
+    log_format: LogFormat,
+
+    /// Check the handlers and their commands and list them, without connecting to anything
+    #[arg(long)]
+    check: bool,
+}
+
+fn inline(text: &str) -> Result<(String, String), String> {
+    match text.split_once('=') {
+        Some((id, line)) if !line.trim().is_empty() => Ok((name(id)?, line.to_owned())),
+        _ => Err("write ID=SHELL, such as 'mailer=./mail.sh'".to_owned()),
+    }
+}
+
+impl Args {
+    fn stop_when(&self) -> StopWhen {
+        match self.max_deliveries {
+            Some(limit) => StopWhen::Deliveries(limit.get()),
+            None if self.once => StopWhen::NothingDue,
+            None if self.until_empty => StopWhen::NothingUnfinished,
+            None => StopWhen::Never,
+        }
+    }
+
+    fn options(&self) -> DispatchOptions {
+        DispatchOptions {
+            owner: owner(),
+            concurrency: self.concurrency.map(NonZeroUsize::get),
+            poll_interval: self.poll_interval,
+            grace: self.grace,
+            stop_when: self.stop_when(),
+        }
+    }
+}
+
+/// Who holds the leases: `host:pid`.
+fn owner() -> String {
+    let host = nix::unistd::gethostname().ok().and_then(|host| host.into_string().ok());
+    format!("{}:{}", host.as_deref().unwrap_or("unknown"), std::process::id())
+}
 
 /// Runs `run`.
-pub async fn run(_context: &Context, _args: &Args) -> CliResult<Exit> {
-    Err(CliError::failed("not built yet"))
+///
+/// # Errors
+/// When the handlers cannot be used, or the store cannot be opened; later, only when the worker was to end by itself and
+/// the store keeps failing.
+pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
+    let handlers = Handlers::of(args)?;
+    handlers.check_commands()?;
+    if args.check {
+        return handlers.list(context);
+    }
+    context.require_writable("run")?;
+    let signals = signals::listen()?;
+    let opened = signals.drain.run_until_cancelled(open(context)).await;
+    let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
+    work(context, args, handlers, store, signals).await
+}
+
+async fn open(context: &Context) -> CliResult<Arc<dyn Store>> {
+    let store = context.patient_store(PATIENCE).await?;
+    context.require_schema().await?;
+    Ok(store.clone())
+}
+
+async fn work(
+    context: &Context,
+    args: &Args,
+    handlers: Handlers,
+    store: Arc<dyn Store>,
+    signals: Signals,
+) -> CliResult<Exit> {
+    let strangers = handlers.strangers();
+    let origin = handlers.origin();
+    let dispatcher =
+        Dispatcher::new(store, context.clock().clone(), handlers.into_subscriptions(), args.options())
+            .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
+    let (sender, events) = mpsc::channel(LOG_QUEUE);
+    let log = Log {
+        format: args.log_format,
+        verbosity: context.ui().verbosity(),
+        has_color: context.ui().error_has_color(),
+        clock: context.clock().clone(),
+    };
+    // Standard error can block, as when a terminal is paused: the worker must not.
+    let logging = tokio::task::spawn_blocking(move || write_log(&log, strangers, events));
+    let counts = dispatcher.run(signals.clone(), sender).await;
+    let _ = logging.await;
+    let counts = counts.map_err(cannot_go_on)?;
+    if signals.stop.is_cancelled() {
+        return Ok(Exit::Interrupted);
+    }
+    Ok(exit_of(args.stop_when(), &counts))
+}
+
+fn cannot_go_on(error: Arc<StoreError>) -> CliError {
+    let error = Arc::try_unwrap(error);
+    CliError::from(error.unwrap_or_else(|shared| StoreError::new(shared.kind(), shared.to_string())))
+}
+
+fn write_log(log: &Log, mut strangers: Strangers, mut events: mpsc::Receiver<DispatchEvent>) {
+    while let Some(event) = events.blocking_recv() {
+        log.write(&event);
+        if let Some(warning) = strangers.warning_for(&event) {
+            log.warn(&warning);
+        }
+    }
+}
+
+/// A run that ends by itself belongs to a script, which wants to know whether something needs a person. What is tried
+/// again, or went to another worker, does not.
+fn exit_of(stop_when: StopWhen, counts: &Counts) -> Exit {
+    if stop_when != StopWhen::Never && counts.dead > 0 { Exit::Partial } else { Exit::Done }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_handler_is_an_id_and_a_line() {
+        let pair = |id: &str, line: &str| Ok((id.to_owned(), line.to_owned()));
+        assert_eq!(inline("mailer=./mail.sh"), pair("mailer", "./mail.sh"));
+        assert_eq!(inline("a=b=c"), pair("a", "b=c"));
+        for text in ["mailer", "=x", "mailer=", "mailer= "] {
+            assert!(inline(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_script_learns_whether_all_went_well() {
+        let counts = Counts { completed: 3, ..Counts::default() };
+        assert_eq!(exit_of(StopWhen::NothingDue, &counts), Exit::Done);
+        assert_eq!(exit_of(StopWhen::NothingDue, &Counts { retried: 1, ..counts }), Exit::Done);
+        assert_eq!(exit_of(StopWhen::Deliveries(4), &Counts { dead: 1, ..counts }), Exit::Partial);
+        assert_eq!(exit_of(StopWhen::Never, &Counts { dead: 1, ..counts }), Exit::Done);
+    }
 }

@@ -39,7 +39,8 @@ impl Ui {
         }
     }
 
-    fn can_ask(&self) -> bool {
+    /// Whether there is somebody who can read and answer a question.
+    pub fn can_ask(&self) -> bool {
         self.input_is_terminal && self.err.is_terminal && !self.options.format.is_machine()
     }
 

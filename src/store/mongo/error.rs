@@ -73,6 +73,14 @@ impl fmt::Debug for Cause {
 
 impl std::error::Error for Cause {}
 
+impl From<DriverError> for StoreError {
+    /// For what an application does by itself with the session of a transaction. The labels by which the transaction is
+    /// tried again after a conflict are kept.
+    fn from(error: DriverError) -> Self {
+        classify("the application's own operation", error)
+    }
+}
+
 /// Classifies a driver's error that arose while `doing` something, such as "listing deliveries".
 pub(super) fn classify(doing: &str, error: DriverError) -> StoreError {
     let code = error_code(&error);

@@ -28,6 +28,7 @@ mod documents;
 mod error;
 mod filter;
 mod json;
+mod key_locks;
 mod list;
 mod names;
 mod repair;
@@ -48,6 +49,7 @@ use mongodb::options::{DatabaseOptions, ReadConcern, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
 use self::error::classify;
+use self::key_locks::KeyLocks;
 use self::names::Names;
 use super::{
     Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, PruneBatch, PruneRequest, PurgeBatch,
@@ -99,6 +101,7 @@ pub struct MongoStore {
     database: Database,
     names: Arc<Names>,
     ids: Arc<dyn IdSource>,
+    key_locks: Arc<KeyLocks>,
     location: Arc<str>,
 }
 
@@ -138,6 +141,7 @@ impl MongoStore {
             database: client.database_with_options(&name, concerns),
             names: Arc::new(Names::with_prefix(&options.prefix)),
             ids: Arc::new(UuidV7::default()),
+            key_locks: Arc::default(),
             location: location.into(),
         })
     }

@@ -142,6 +142,8 @@ pub(super) async fn append(store: &MongoStore, events: &[NewEvent], now: Timesta
     let store = store.clone();
     let events: Arc<[NewEvent]> = events.into();
     to_the_end(async move {
+        let keys = events.iter().filter_map(|event| event.key.as_deref());
+        let _turn = store.key_locks.acquire(keys.collect()).await;
         let appended = Arc::new(Mutex::new(Vec::new()));
         run(&store, &mut |transaction| {
             let (events, appended) = (events.clone(), appended.clone());

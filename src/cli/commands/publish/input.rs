@@ -1,0 +1,95 @@
+//! Where the text of events comes from: an argument, a file, or standard input.
+
+use std::path::{Path, PathBuf};
+
+use tokio::fs::File;
+use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt as _, BufReader};
+
+use crate::cli::error::{CliError, CliResult};
+use crate::ops::MAX_LINE_BYTES;
+
+/// A source of text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// It was given itself.
+    Text(String),
+    /// A file has it.
+    File(PathBuf),
+    /// Standard input has it.
+    Standard,
+}
+
+impl Input {
+    /// What an option of the form JSON, @FILE or - means.
+    pub fn of_value(argument: &str) -> Input {
+        match argument.strip_prefix('@') {
+            Some(path) => Input::of_path(Path::new(path)),
+            None if argument == "-" => Input::Standard,
+            None => Input::Text(argument.to_owned()),
+        }
+    }
+
+    /// What a path means, where - is standard input.
+    pub fn of_path(path: &Path) -> Input {
+        if path == Path::new("-") { Input::Standard } else { Input::File(path.to_owned()) }
+    }
+
+    /// The whole text, at most as long as the longest line of a stream. `what` is what it is read for.
+    ///
+    /// # Errors
+    /// When it cannot be read, is too long, or is not UTF-8.
+    pub async fn read_text(&self, what: &str) -> CliResult<String> {
+        if let Input::Text(text) = self {
+            return Ok(text.clone());
+        }
+        let mut bytes = Vec::new();
+        let mut bounded = self.open().await?.take(MAX_LINE_BYTES + 1);
+        bounded.read_to_end(&mut bytes).await.map_err(|error| self.unreadable(error))?;
+        if bytes.len() as u64 > MAX_LINE_BYTES {
+            let limit = MAX_LINE_BYTES >> 20;
+            return Err(CliError::failed(format!("{what}: {} has more than {limit} MiB", self.name())));
+        }
+        let not_text = |_| CliError::failed(format!("{what}: {} is not valid UTF-8", self.name()));
+        String::from_utf8(bytes).map_err(not_text)
+    }
+
+    /// The text as it comes.
+    ///
+    /// # Errors
+    /// When it cannot be opened.
+    pub async fn open(&self) -> CliResult<Box<dyn AsyncBufRead + Send + Unpin>> {
+        let source: Box<dyn AsyncRead + Send + Unpin> = match self {
+            Input::Text(text) => Box::new(std::io::Cursor::new(text.clone().into_bytes())),
+            Input::File(path) => Box::new(File::open(path).await.map_err(|error| self.unreadable(error))?),
+            Input::Standard => Box::new(tokio::io::stdin()),
+        };
+        Ok(Box::new(BufReader::with_capacity(1 << 16, source)))
+    }
+
+    /// What people call it.
+    pub fn name(&self) -> String {
+        match self {
+            Input::Text(_) => "the argument".to_owned(),
+            Input::File(path) => path.display().to_string(),
+            Input::Standard => "standard input".to_owned(),
+        }
+    }
+
+    fn unreadable(&self, error: std::io::Error) -> CliError {
+        CliError::failed(format!("cannot read {}", self.name())).with_source(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_at_sign_means_a_file_and_a_dash_standard_input() {
+        assert_eq!(Input::of_value("{}"), Input::Text("{}".to_owned()));
+        assert_eq!(Input::of_value("@a.json"), Input::File("a.json".into()));
+        assert_eq!(Input::of_value("-"), Input::Standard);
+        assert_eq!(Input::of_value("@-"), Input::Standard);
+        assert_eq!(Input::of_value("-1"), Input::Text("-1".to_owned()));
+    }
+}

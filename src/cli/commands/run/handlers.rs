@@ -1,0 +1,244 @@
+//! From the arguments and the handlers file to what the worker subscribes to.
+
+use std::collections::HashMap;
+use std::num::{NonZeroU32, NonZeroUsize};
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::Args;
+use super::strangers::Strangers;
+use crate::cli::context::Context;
+use crate::cli::error::{CliError, CliResult};
+use crate::cli::exit::Exit;
+use crate::cli::render::listing::{Listing, Record};
+use crate::cli::render::table::{Cell, Column};
+use crate::cli::render::time::Times;
+use crate::config::handlers::{HandlerConfig, HandlersError, HandlersFile, Run};
+use crate::dispatch::Subscription;
+use crate::handler::{Command, ShellHandler};
+use crate::model::TypePattern;
+
+/// The handlers of a worker, with what they run.
+pub(super) struct Handlers {
+    /// What stands before an error about them.
+    origin: String,
+    handlers: Vec<CommandHandler>,
+}
+
+struct CommandHandler {
+    id: String,
+    /// None means whatever comes.
+    types: Vec<TypePattern>,
+    command: Command,
+    shown: String,
+    subscription: Subscription,
+}
+
+impl Handlers {
+    /// Reads what the arguments name.
+    ///
+    /// # Errors
+    /// Names the file, handler and key that cannot be used.
+    pub(super) fn of(args: &Args) -> CliResult<Handlers> {
+        if let Some(path) = &args.file {
+            let file = HandlersFile::load(path)?;
+            let handlers = file.handlers.into_iter().map(|config| from_file(config, args)).collect();
+            return Ok(Handlers { origin: format!("{}: ", path.display()), handlers });
+        }
+        let named = args.handler.clone().zip(args.argv.split_first()).map(|(id, (program, arguments))| {
+            let shown =
+                args.argv.iter().map(|argument| argument.to_string_lossy()).collect::<Vec<_>>().join(" ");
+            on_the_spot(id, args.types.clone(), Command::argv(program, arguments), shown, args)
+        });
+        let inline = args
+            .inline
+            .iter()
+            .map(|(id, line)| on_the_spot(id.clone(), Vec::new(), Command::shell(line), line.clone(), args));
+        Ok(Handlers { origin: String::new(), handlers: named.into_iter().chain(inline).collect() })
+    }
+
+    /// Makes sure that every command is there: one that is not would fail delivery after delivery.
+    ///
+    /// # Errors
+    /// Names the first handler whose command or directory is missing.
+    pub(super) fn check_commands(&self) -> CliResult {
+        for handler in &self.handlers {
+            handler.command.check().map_err(|missing| {
+                CliError::usage(format!("{}handler {}: {missing}", self.origin, handler.id))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Writes the handlers to standard output.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn list(&self, context: &Context) -> CliResult<Exit> {
+        let mut listing = Listing::new(context.ui(), context.times());
+        self.handlers.iter().map(CommandHandler::record).try_for_each(|record| listing.write(&record))?;
+        listing.finish()?;
+        let count = self.handlers.len();
+        let all = if count == 1 {
+            "the handler and its command are".to_owned()
+        } else {
+            format!("all {count} handlers and their commands are")
+        };
+        context.ui().note(&format!("{}{all} as they have to be", self.origin));
+        Ok(Exit::Done)
+    }
+
+    /// What stands before an error about them: the file that they come from, if any.
+    pub(super) fn origin(&self) -> String {
+        self.origin.clone()
+    }
+
+    /// Those who watch for event types that a handler is not meant for.
+    pub(super) fn strangers(&self) -> Strangers {
+        let meant = |handler: &CommandHandler| (handler.id.clone(), handler.types.clone());
+        Strangers::beyond(self.handlers.iter().map(meant).collect::<HashMap<_, _>>())
+    }
+
+    pub(super) fn into_subscriptions(self) -> Vec<Subscription> {
+        self.handlers.into_iter().map(|handler| handler.subscription).collect()
+    }
+}
+
+fn on_the_spot(
+    id: String,
+    types: Vec<TypePattern>,
+    command: Command,
+    shown: String,
+    args: &Args,
+) -> CommandHandler {
+    let concurrency = args.concurrency.map(NonZeroUsize::get);
+    let subscription = with_defaults(Subscription::new(&*id, ShellHandler::new(command.clone())), args);
+    let subscription = given(concurrency, subscription, Subscription::concurrency);
+    CommandHandler { id, types, command, shown, subscription }
+}
+
+fn from_file(config: HandlerConfig, args: &Args) -> CommandHandler {
+    let (command, shown) = match config.run {
+        Run::Command { program, arguments } => {
+            let shown = [std::slice::from_ref(&program), &arguments[..]].concat().join(" ");
+            (Command::argv(program, arguments), shown)
+        }
+        Run::Shell(line) => (Command::shell(&line), line),
+    };
+    let command =
+        config.env.into_iter().fold(command.workdir(config.workdir), |c, (name, value)| c.env(name, value));
+    let command = config.inherit_env.into_iter().fold(command, Command::inherit_env);
+    let subscription =
+        with_defaults(Subscription::new(&*config.id, ShellHandler::new(command.clone())), args);
+    let subscription = given(config.concurrency, subscription, Subscription::concurrency);
+    let subscription = given(config.timeout, subscription, Subscription::timeout);
+    let subscription = given(config.lease, subscription, Subscription::lease);
+    let subscription = given(config.kill_after, subscription, Subscription::kill_after);
+    let subscription = given(config.max_attempts, subscription, Subscription::max_attempts);
+    let subscription = given(config.retry, subscription, Subscription::retry);
+    CommandHandler { id: config.id, types: config.types, command, shown, subscription }
+}
+
+fn with_defaults(subscription: Subscription, args: &Args) -> Subscription {
+    let subscription = given(args.timeout, subscription, Subscription::timeout);
+    let subscription = given(args.lease, subscription, Subscription::lease);
+    given(args.max_attempts.map(NonZeroU32::get), subscription, Subscription::max_attempts)
+}
+
+/// Sets what is given.
+fn given<T>(
+    value: Option<T>,
+    subscription: Subscription,
+    set: impl FnOnce(Subscription, T) -> Subscription,
+) -> Subscription {
+    match value {
+        Some(value) => set(subscription, value),
+        None => subscription,
+    }
+}
+
+impl From<HandlersError> for CliError {
+    fn from(error: HandlersError) -> Self {
+        let cli_error = CliError::usage(error.to_string());
+        let cli_error = match error.hint() {
+            Some(hint) => cli_error.with_hint(hint),
+            None => cli_error,
+        };
+        match error {
+            HandlersError::Unreadable { source, .. } => cli_error.with_source(source),
+            _ => cli_error,
+        }
+    }
+}
+
+/// One line of the list.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct HandlerRecord<'a> {
+    handler: &'a str,
+    types: Vec<String>,
+    command: &'a str,
+    concurrency: usize,
+    #[serde(serialize_with = "as_text")]
+    timeout: Duration,
+    #[serde(serialize_with = "as_text")]
+    lease: Duration,
+    max_attempts: u32,
+}
+
+fn as_text<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(&humantime::format_duration(*duration))
+}
+
+impl CommandHandler {
+    fn record(&self) -> HandlerRecord<'_> {
+        let limits = self.subscription.limits();
+        HandlerRecord {
+            handler: &self.id,
+            types: self.types.iter().map(TypePattern::to_string).collect(),
+            command: &self.shown,
+            concurrency: limits.concurrency,
+            timeout: limits.timeout,
+            lease: limits.lease,
+            max_attempts: limits.max_attempts,
+        }
+    }
+}
+
+impl Record for HandlerRecord<'_> {
+    const COLUMNS: &'static [Column] = &[
+        Column::words("HANDLER"),
+        Column::words("TYPES").folds(2, "types"),
+        Column::number("AT ONCE"),
+        Column::number("TIMEOUT").folds(1, "timeout"),
+        Column::number("LEASE").folds(0, "lease"),
+        Column::number("ATTEMPTS"),
+        Column::free_text("COMMAND").folds(3, ""),
+    ];
+    const FIELDS: &'static [&'static str] =
+        &["handler", "types", "command", "concurrency", "timeout", "lease", "maxAttempts"];
+
+    fn id(&self) -> &str {
+        self.handler
+    }
+
+    fn values(&self) -> Vec<String> {
+        let time = |duration| humantime::format_duration(duration).to_string();
+        vec![
+            self.handler.to_owned(),
+            self.types.join(" "),
+            self.command.to_owned(),
+            self.concurrency.to_string(),
+            time(self.timeout),
+            time(self.lease),
+            self.max_attempts.to_string(),
+        ]
+    }
+
+    fn cells(&self, _times: &Times) -> Vec<Cell> {
+        let [handler, types, command, concurrency, timeout, lease, attempts] =
+            <[String; 7]>::try_from(self.values()).unwrap_or_default();
+        [handler, types, concurrency, timeout, lease, attempts, command].into_iter().map(Cell::new).collect()
+    }
+}

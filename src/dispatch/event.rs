@@ -1,0 +1,152 @@
+//! What a worker tells about its work.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::handler::Outcome;
+use crate::model::{Delivery, DeliveryId, EventId, Failure, Timestamp};
+use crate::store::StoreError;
+
+/// Something happened. The stream of these feeds logs and metrics alike.
+#[derive(Clone, Debug)]
+pub enum DispatchEvent {
+    /// The worker begins.
+    Started {
+        /// Who holds the leases.
+        owner: String,
+        /// The handlers that it works for.
+        handlers: Vec<String>,
+    },
+    /// Deliveries were leased.
+    Claimed {
+        /// How many.
+        count: usize,
+    },
+    /// The worker is done with a delivery.
+    Finished(Box<Finished>),
+    /// The store fails or does not answer; the worker goes on trying. Told once per outage.
+    StoreFailing {
+        /// What the store said first.
+        error: Arc<StoreError>,
+    },
+    /// The store answers again.
+    StoreRecovered {
+        /// How long it did not.
+        after: Duration,
+    },
+    /// The worker takes on nothing new and lets what runs go on for a while.
+    Draining {
+        /// Deliveries that run.
+        running: usize,
+        /// How long they may go on.
+        grace: Duration,
+    },
+    /// The worker stops what runs.
+    Stopping {
+        /// Deliveries that run.
+        running: usize,
+    },
+    /// The worker has ended.
+    Stopped {
+        /// What it did.
+        counts: Counts,
+    },
+}
+
+/// One delivery that the worker is done with.
+#[derive(Clone, Debug)]
+pub struct Finished {
+    /// The delivery.
+    pub delivery_id: DeliveryId,
+    /// Its event.
+    pub event_id: EventId,
+    /// The event's type.
+    pub event_type: String,
+    /// The handler that it is for.
+    pub handler: String,
+    /// Its ordering key.
+    pub key: Option<String>,
+    /// Its place among the events of the key.
+    pub sequence: Option<i64>,
+    /// Which attempt it was, counted from 1.
+    pub attempt: u32,
+    /// The attempt after which it is dead.
+    pub max_attempts: u32,
+    /// From the start of the attempt to its recorded outcome.
+    pub elapsed: Duration,
+    /// What became of it.
+    pub verdict: Verdict,
+}
+
+impl Finished {
+    pub(super) fn new(delivery: &Delivery, max_attempts: u32, elapsed: Duration, verdict: Verdict) -> Self {
+        Finished {
+            delivery_id: delivery.id.clone(),
+            event_id: delivery.event_id.clone(),
+            event_type: delivery.event_type.clone(),
+            handler: delivery.handler.clone(),
+            key: delivery.key.clone(),
+            sequence: delivery.sequence,
+            attempt: delivery.attempts,
+            max_attempts,
+            elapsed,
+            verdict,
+        }
+    }
+}
+
+/// What became of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is done.
+    Completed,
+    /// It is tried again.
+    Retrying {
+        /// Not before this time.
+        at: Timestamp,
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// It was given up.
+    Dead {
+        /// What went wrong.
+        failure: Failure,
+    },
+    /// It was given back; the attempt is not spent.
+    Released,
+    /// The lease was lost, or the store could not be told in time: another attempt will be made, or has been.
+    LeaseLost {
+        /// What could not be recorded, if there was an outcome.
+        unrecorded: Option<Outcome>,
+    },
+}
+
+/// How many deliveries ended in which way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Leased.
+    pub claimed: u64,
+    /// Done.
+    pub completed: u64,
+    /// Failed, to be tried again.
+    pub retried: u64,
+    /// Given up.
+    pub dead: u64,
+    /// Given back.
+    pub released: u64,
+    /// Leases lost.
+    pub lease_lost: u64,
+}
+
+impl Counts {
+    pub(super) fn add(&mut self, verdict: &Verdict) {
+        let count = match verdict {
+            Verdict::Completed => &mut self.completed,
+            Verdict::Retrying { .. } => &mut self.retried,
+            Verdict::Dead { .. } => &mut self.dead,
+            Verdict::Released => &mut self.released,
+            Verdict::LeaseLost { .. } => &mut self.lease_lost,
+        };
+        *count += 1;
+    }
+}

@@ -1,0 +1,161 @@
+//! One delivery, from its lease to its recorded outcome: a task of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::attempt::{self, Conclusion};
+use super::backoff::Backoff;
+use super::claim::Task;
+use super::event::{Finished, Verdict};
+use super::settler::Settler;
+use super::subscription::Subscription;
+use crate::clock::Clock;
+use crate::handler::Outcome;
+use crate::model::{Delivery, Lease, RetryPolicy, Status, Timestamp};
+use crate::store::{self, Claimed, Fenced, Store};
+
+/// How long an outcome may still look for its store when the worker has to end, or its lease has run out.
+pub(super) const LAST_TRY: Duration = Duration::from_secs(5);
+
+/// What all executors of a worker share.
+#[derive(Clone, Debug)]
+pub(super) struct Surroundings {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) settler: Settler,
+    /// Cancelled when the worker drains.
+    pub(super) draining: CancellationToken,
+    /// Cancelled when what runs has to stop.
+    pub(super) stopping: CancellationToken,
+}
+
+/// A leased delivery, and what is to be done with it.
+#[derive(Debug)]
+pub(super) struct Assignment {
+    pub(super) claimed: Claimed,
+    pub(super) task: Task,
+    pub(super) subscription: Arc<Subscription>,
+    pub(super) max_attempts: u32,
+    /// The lease holds until then.
+    pub(super) leased_until: Instant,
+}
+
+/// A delivery under our lease.
+#[derive(Debug)]
+pub(super) struct Held {
+    pub(super) lease: Lease,
+    pub(super) delivery: Delivery,
+    pub(super) max_attempts: u32,
+    /// The lease holds until then; moves on with each renewal.
+    pub(super) leased_until: Instant,
+    pub(super) surroundings: Surroundings,
+}
+
+/// Carries an assignment out and records what became of it.
+pub(super) async fn execute(assignment: Assignment, surroundings: Surroundings) -> Finished {
+    let Assignment { claimed: Claimed { lease, delivery }, task, subscription, max_attempts, leased_until } =
+        assignment;
+    let started = Instant::now();
+    let mut held = Held { lease, delivery, max_attempts, leased_until, surroundings };
+    let conclusion = match task {
+        Task::Run(event) => attempt::make(&mut held, &subscription, event).await,
+        Task::Fail(failure) => Conclusion::Outcome(Outcome::Failed(failure)),
+        Task::Bury(failure) => Conclusion::Outcome(Outcome::Rejected(failure)),
+        Task::Release => Conclusion::Outcome(Outcome::Released),
+    };
+    let verdict = held.record(conclusion, &subscription.retry).await;
+    Finished::new(&held.delivery, max_attempts, started.elapsed(), verdict)
+}
+
+impl Held {
+    async fn record(&self, conclusion: Conclusion, retry: &RetryPolicy) -> Verdict {
+        let outcome = match conclusion {
+            Conclusion::Committed => return Verdict::Completed,
+            Conclusion::LeaseLost(unrecorded) => return Verdict::LeaseLost { unrecorded },
+            Conclusion::Outcome(outcome) => outcome,
+        };
+        let now = self.surroundings.clock.now();
+        let verdict = self.judge(&outcome, retry, now, fastrand::f64());
+        match self.settle(&change_for(&verdict)).await {
+            Fenced::Applied => verdict,
+            Fenced::LeaseLost => Verdict::LeaseLost { unrecorded: Some(outcome) },
+        }
+    }
+
+    fn judge(&self, outcome: &Outcome, retry: &RetryPolicy, now: Timestamp, chance: f64) -> Verdict {
+        let attempts = self.delivery.attempts;
+        match outcome.clone() {
+            Outcome::Succeeded => Verdict::Completed,
+            Outcome::Released => Verdict::Released,
+            Outcome::Rejected(failure) => Verdict::Dead { failure },
+            Outcome::Failed(failure) if attempts >= self.max_attempts => Verdict::Dead { failure },
+            Outcome::Failed(failure) => {
+                Verdict::Retrying { at: now.saturating_add(retry.delay(attempts, chance)), failure }
+            }
+        }
+    }
+
+    /// Writes a change as long as there is hope.
+    async fn settle(&self, change: &store::Outcome) -> Fenced {
+        tokio::select! {
+            fenced = self.write(change) => fenced,
+            () = self.give_up() => Fenced::LeaseLost,
+        }
+    }
+
+    /// Repeats a change until the store has answered.
+    async fn write(&self, change: &store::Outcome) -> Fenced {
+        let mut pause = Backoff::new(Duration::from_millis(50), Duration::from_secs(2));
+        let mut in_doubt = false;
+        loop {
+            match self.surroundings.settler.settle(&self.lease, change.clone()).await {
+                Ok(Fenced::LeaseLost) if in_doubt && self.is_recorded(change).await => {
+                    return Fenced::Applied;
+                }
+                Ok(fenced) => return fenced,
+                Err(_) => in_doubt = true,
+            }
+            sleep(pause.next()).await;
+        }
+    }
+
+    /// Waits until the lease is anybody's, or the worker cannot wait any longer. An expired lease that nobody took still
+    /// counts, so that there is time for one try in any case.
+    async fn give_up(&self) {
+        let last_try = async {
+            self.surroundings.stopping.cancelled().await;
+            sleep(LAST_TRY).await;
+        };
+        tokio::select! {
+            () = last_try => {}
+            () = sleep_until(self.leased_until.max(Instant::now() + LAST_TRY)) => {}
+        }
+    }
+
+    /// Whether the store shows what an earlier write, of which the answer was lost, would have done.
+    async fn is_recorded(&self, change: &store::Outcome) -> bool {
+        let Ok(Some(found)) = self.surroundings.store.get(&self.delivery.id).await else { return false };
+        match change {
+            store::Outcome::Complete => found.status == Status::Completed,
+            store::Outcome::Bury { failure } => {
+                found.status == Status::Dead && found.last_error.as_ref() == Some(&failure.message)
+            }
+            store::Outcome::Reschedule { available_at, .. } => {
+                found.status == Status::Pending && found.available_at == *available_at
+            }
+            store::Outcome::Release | store::Outcome::ExtendLease { .. } => false,
+        }
+    }
+}
+
+fn change_for(verdict: &Verdict) -> store::Outcome {
+    match verdict.clone() {
+        Verdict::Completed => store::Outcome::Complete,
+        Verdict::Retrying { at, failure } => store::Outcome::Reschedule { available_at: at, failure },
+        Verdict::Dead { failure } => store::Outcome::Bury { failure },
+        Verdict::Released | Verdict::LeaseLost { .. } => store::Outcome::Release,
+    }
+}

@@ -1,0 +1,158 @@
+//! What to run for a delivery.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use super::environment;
+use crate::model::{Envelope, Timestamp};
+
+/// A program with its arguments, or a line for the shell, and the surroundings in which it runs.
+///
+/// Nothing of an event is ever put into the arguments or the line: a child reads it from stdin.
+#[derive(Clone, Debug)]
+pub struct Command {
+    program: OsString,
+    arguments: Vec<OsString>,
+    workdir: Option<PathBuf>,
+    environment: Vec<(OsString, OsString)>,
+    inherited: Vec<String>,
+}
+
+impl Command {
+    /// A program, looked up in `PATH` unless it holds a `/`, with its arguments.
+    pub fn argv<A: Into<OsString>>(
+        program: impl Into<OsString>,
+        arguments: impl IntoIterator<Item = A>,
+    ) -> Self {
+        Command {
+            program: program.into(),
+            arguments: arguments.into_iter().map(Into::into).collect(),
+            workdir: None,
+            environment: Vec::new(),
+            inherited: Vec::new(),
+        }
+    }
+
+    /// A line that `sh -c` runs as it is.
+    pub fn shell(line: impl Into<OsString>) -> Self {
+        Command::argv("sh", [OsString::from("-c"), line.into()])
+    }
+
+    /// Runs it in this directory instead of the worker's own.
+    pub fn workdir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.workdir = Some(directory.into());
+        self
+    }
+
+    /// Sets a variable of the child's environment.
+    pub fn env(mut self, name: impl Into<OsString>, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Hands a variable of the worker's own environment on to the child, if it is set.
+    pub fn inherit_env(mut self, name: impl Into<String>) -> Self {
+        self.inherited.push(name.into());
+        self
+    }
+
+    /// Looks whether the program and the directory are there, without running anything.
+    ///
+    /// # Errors
+    /// A sentence that says what is missing.
+    pub fn check(&self) -> Result<(), String> {
+        let workdir = self.workdir.as_deref();
+        if let Some(directory) = workdir.filter(|directory| !directory.is_dir()) {
+            return Err(format!("there is no directory {}", directory.display()));
+        }
+        let program = Path::new(&self.program);
+        if program.as_os_str().as_encoded_bytes().contains(&b'/') {
+            let path = workdir.map_or_else(|| program.to_owned(), |directory| directory.join(program));
+            return if is_executable(&path) {
+                Ok(())
+            } else {
+                Err(format!("`{self}` is no executable file"))
+            };
+        }
+        let path = self.surroundings().into_iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path);
+        let found = std::env::split_paths(&path.unwrap_or_default())
+            .any(|directory| is_executable(&directory.join(program)));
+        if found { Ok(()) } else { Err(format!("there is no command `{self}` in PATH")) }
+    }
+
+    /// The child's environment but for the facts of the attempt.
+    fn surroundings(&self) -> Vec<(OsString, OsString)> {
+        let inherited = environment::inherited(std::env::vars_os(), &self.inherited);
+        inherited.into_iter().chain(self.environment.iter().cloned()).collect()
+    }
+
+    /// The command as the operating system's, for one attempt, with a process group of its own and pipes for all three
+    /// streams.
+    pub(super) fn prepare(
+        &self,
+        envelope: &Envelope,
+        lease_expires_at: Timestamp,
+    ) -> tokio::process::Command {
+        use std::process::Stdio;
+        let mut command = tokio::process::Command::new(&self.program);
+        command
+            .args(&self.arguments)
+            .env_clear()
+            .envs(self.surroundings())
+            .envs(environment::facts(envelope, lease_expires_at))
+            .process_group(0)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if let Some(directory) = &self.workdir {
+            command.current_dir(directory);
+        }
+        command
+    }
+
+    /// Why a start failed, with the name of what is missing: the operating system's error does not say whether it means
+    /// the program or the directory.
+    pub(super) fn explain_spawn_error(&self, error: &std::io::Error) -> String {
+        match &self.workdir {
+            Some(directory) if !directory.is_dir() => {
+                format!("cannot start `{self}` in {}: {error}", directory.display())
+            }
+            _ => format!("cannot start `{self}`: {error}"),
+        }
+    }
+}
+
+impl fmt::Display for Command {
+    /// The program alone: arguments may be long, and may hold what is not for a log.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        OsStr::display(&self.program).fmt(f)
+    }
+}
+
+fn is_executable(path: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt;
+    path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_names_what_is_missing() {
+        assert_eq!(Command::shell("anything at all").check(), Ok(()));
+        assert_eq!(Command::argv("/bin/sh", [""; 0]).check(), Ok(()));
+        let check = |command: Command| command.check().unwrap_err();
+        assert_eq!(
+            check(Command::argv("no-such-program", ["secret"])),
+            "there is no command `no-such-program` in PATH"
+        );
+        assert_eq!(check(Command::argv("/etc/passwd", [""; 0])), "`/etc/passwd` is no executable file");
+        assert_eq!(check(Command::shell("true").workdir("/no/dir")), "there is no directory /no/dir");
+        assert_eq!(
+            check(Command::argv("cat", [""; 0]).env("PATH", "/no/dir")),
+            "there is no command `cat` in PATH"
+        );
+    }
+}

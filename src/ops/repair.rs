@@ -1,0 +1,737 @@
+//! Requeue and bury: a whole selection in batches, or named deliveries one by one.
+
+use std::collections::HashSet;
+
+use futures_util::{StreamExt, stream};
+use tokio_util::sync::CancellationToken;
+
+use crate::model::{Cursor, Delivery, DeliveryId, Filter, ListQuery, Selection, SortBy, Status, Timestamp};
+use crate::store::{ErrorKind, Repair, RepairOutcome, Result, Store, StoreError};
+
+use super::bulk::{BulkReport, Item, ItemOutcome};
+use super::control::Control;
+use super::rate::{Pacer, Rate};
+
+/// How many deliveries one bulk write changes at most.
+const BATCH: u64 = 1_000;
+
+/// How many deliveries are changed at the same time when each is named.
+const CONCURRENCY: usize = 16;
+
+/// A filter that selects nothing to which the repair applies.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Inapplicable {
+    /// It names a status of which the repair changes nothing.
+    #[error("{verb} applies to {applies_to} deliveries, and never to {status} ones")]
+    Status {
+        /// The repair, as in "requeue".
+        verb: &'static str,
+        /// The statuses that it applies to, in words.
+        applies_to: String,
+        /// The status that was named.
+        status: Status,
+    },
+    /// It has a condition that only unfinished deliveries meet, or only finished ones.
+    #[error("{verb} applies to {applies_to} deliveries, and {condition} never holds for those")]
+    Condition {
+        /// The repair.
+        verb: &'static str,
+        /// The statuses that it applies to, in words.
+        applies_to: String,
+        /// The condition, in words.
+        condition: &'static str,
+    },
+}
+
+const fn verb(repair: &Repair) -> &'static str {
+    match repair {
+        Repair::Requeue { .. } => "requeue",
+        Repair::Bury { .. } => "bury",
+    }
+}
+
+/// `filter` narrowed to the statuses to which `repair` applies.
+fn narrowed(filter: &Filter, repair: &Repair) -> Result<Filter, Inapplicable> {
+    let applicable = repair.applies_to();
+    let in_words = || applicable.iter().map(|status| status.as_str()).collect::<Vec<_>>().join(" and ");
+    if let Some(&status) = filter.statuses.iter().find(|status| !applicable.contains(status)) {
+        return Err(Inapplicable::Status { verb: verb(repair), applies_to: in_words(), status });
+    }
+    let contradiction = match repair {
+        Repair::Requeue { .. } if filter.lane.is_some() => Some("being in a lane"),
+        Repair::Requeue { .. } if filter.due_before.is_some() => Some("being overdue"),
+        Repair::Bury { .. } if filter.finished_before.is_some() => Some("having finished"),
+        _ => None,
+    };
+    if let Some(condition) = contradiction {
+        return Err(Inapplicable::Condition { verb: verb(repair), applies_to: in_words(), condition });
+    }
+    let mut filter = filter.clone();
+    if filter.statuses.is_empty() {
+        filter.statuses = applicable.to_vec();
+    }
+    Ok(filter)
+}
+
+/// A repair of everything that a filter selected when the plan was made.
+#[derive(Debug, Clone)]
+pub struct RepairPlan {
+    selection: Selection,
+    repair: Repair,
+    matched: u64,
+}
+
+/// How much of a plan is applied, and how fast.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Bounds {
+    /// Changes at most this many; all when absent.
+    pub limit: Option<u64>,
+    /// Keeps to this rate; as fast as the store allows when absent.
+    pub rate: Option<Rate>,
+}
+
+impl RepairPlan {
+    /// What a repair of `filter` is about at `cutoff`. What is created, changes or dies after it stays out.
+    ///
+    /// # Errors
+    /// [`Inapplicable`] when the repair can never apply to what the filter selects.
+    pub fn new(filter: &Filter, repair: Repair, cutoff: Timestamp) -> Result<Self, Inapplicable> {
+        let mut filter = narrowed(filter, &repair)?;
+        // A listing goes by creation: this keeps it from running after those that arrive while it runs.
+        let behind_cutoff = cutoff.saturating_add(std::time::Duration::from_millis(1));
+        filter.until = Some(filter.until.map_or(behind_cutoff, |until| until.min(behind_cutoff)));
+        Ok(RepairPlan { selection: Selection { filter, cutoff }, repair, matched: 0 })
+    }
+
+    /// The same plan, and how many deliveries it is about.
+    pub async fn counted(self, store: &dyn Store) -> Result<Self> {
+        let matched = store.count(&self.selection).await?;
+        Ok(RepairPlan { matched, ..self })
+    }
+
+    /// How many deliveries it is about.
+    pub fn matched(&self) -> u64 {
+        self.matched
+    }
+
+    /// The first `count` of them, in the order in which they will be changed. Leaves out what cannot be read.
+    pub async fn sample(&self, store: &dyn Store, count: usize) -> Result<Vec<Delivery>> {
+        let mut listing =
+            store.list(&ListQuery { filter: self.selection.filter.clone(), ..ListQuery::default() });
+        let mut sample = Vec::new();
+        while sample.len() < count {
+            match listing.next().await {
+                Some(Ok(delivery)) if self.selection.matches(&delivery) => sample.push(delivery),
+                Some(Ok(_)) => {}
+                Some(Err(error)) if error.kind() == ErrorKind::Corrupt => {}
+                Some(Err(error)) => return Err(error),
+                None => break,
+            }
+        }
+        Ok(sample)
+    }
+
+    /// Makes the change, oldest first, in batches; reports what it did, also when it could not go on.
+    pub async fn apply(&self, store: &dyn Store, bounds: Bounds, control: &Control<'_>) -> BulkReport {
+        let report = BulkReport::about(self.matched);
+        let mut run = Run { plan: self, store, bounds, control, report };
+        match run.batches().await {
+            Ok(End::Exhausted) => run.report.ran_to_its_end(),
+            Ok(End::AtLimit) => {}
+            Ok(End::Interrupted) => run.report.interrupted = true,
+            Err(error) => run.report.keep_first_error(error),
+        }
+        run.report
+    }
+}
+
+/// One application of a plan.
+struct Run<'a> {
+    plan: &'a RepairPlan,
+    store: &'a dyn Store,
+    bounds: Bounds,
+    control: &'a Control<'a>,
+    report: BulkReport,
+}
+
+/// Why a run stopped without an error.
+enum End {
+    Exhausted,
+    AtLimit,
+    Interrupted,
+}
+
+/// Some deliveries of the selection, and where to go on.
+struct Page {
+    ids: Vec<DeliveryId>,
+    unreadable: Unreadable,
+    /// The place of the last one that could be read; absent when there was none.
+    last: Option<Cursor>,
+    is_last: bool,
+}
+
+/// Deliveries that were met and cannot be read: how many, and what the store said of the first.
+#[derive(Default)]
+struct Unreadable {
+    count: u64,
+    first: Option<StoreError>,
+}
+
+impl Unreadable {
+    fn add(&mut self, error: StoreError) {
+        self.count += 1;
+        self.first.get_or_insert(error);
+    }
+
+    fn take_over(&mut self, other: &mut Unreadable) {
+        let Unreadable { count, first } = std::mem::take(other);
+        self.count += count;
+        self.first = self.first.take().or(first);
+    }
+}
+
+impl Run<'_> {
+    async fn batches(&mut self) -> Result<End> {
+        let mut pacer = Pacer::new(self.bounds.rate);
+        let mut after = None;
+        loop {
+            let size = self.batch_size();
+            if size == 0 {
+                return Ok(End::AtLimit);
+            }
+            let Some(page) = self.control.unless_cancelled(self.page(after.as_ref(), size)).await else {
+                return Ok(End::Interrupted);
+            };
+            let page = page?;
+            if !page.ids.is_empty() {
+                let free = pacer.wait(page.ids.len() as u64);
+                if self.control.unless_cancelled(free).await.is_none() {
+                    return Ok(End::Interrupted);
+                }
+                self.change(&page.ids).await?;
+            }
+            self.report.failed += page.unreadable.count;
+            page.unreadable.first.into_iter().for_each(|error| self.report.keep_first_error(error));
+            (self.control.progress)(self.report.done());
+            if page.is_last {
+                return Ok(End::Exhausted);
+            }
+            after = page.last;
+        }
+    }
+
+    /// How many to take next: 0 when the limit is reached.
+    fn batch_size(&self) -> u64 {
+        let left = self.bounds.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.report.changed));
+        let burst = self.bounds.rate.map_or(BATCH, Rate::burst);
+        left.min(burst).min(BATCH)
+    }
+
+    /// The next `size` deliveries behind `after`, fewer at the end. The place is one of creation, which no repair
+    /// changes: rows that leave the selection behind it or in front of it move nothing.
+    async fn page(&self, after: Option<&Cursor>, size: u64) -> Result<Page> {
+        let mut limit = size;
+        loop {
+            let page = self.read_page(after, size, limit).await?;
+            if page.is_last || page.last.is_some() {
+                return Ok(page);
+            }
+            // Nothing but unreadable ones: they have no place to go on from, so look further.
+            limit = limit.saturating_mul(8);
+        }
+    }
+
+    async fn read_page(&self, after: Option<&Cursor>, size: u64, limit: u64) -> Result<Page> {
+        let RepairPlan { selection, .. } = self.plan;
+        let (filter, after) = (selection.filter.clone(), after.cloned());
+        let query = ListQuery { filter, after, limit: Some(limit), ..ListQuery::default() };
+        let mut listing = self.store.list(&query);
+        let mut page =
+            Page { ids: Vec::new(), unreadable: Unreadable::default(), last: None, is_last: false };
+        // Those behind the last readable one are met again by the next page, and counted there.
+        let mut trailing = Unreadable::default();
+        let mut seen = 0;
+        while (page.ids.len() as u64) < size {
+            match listing.next().await {
+                Some(Ok(delivery)) => {
+                    page.unreadable.take_over(&mut trailing);
+                    page.last = Cursor::at(&delivery, SortBy::Created, false);
+                    if selection.matches(&delivery) {
+                        page.ids.push(delivery.id);
+                    }
+                }
+                Some(Err(error)) if error.kind() == ErrorKind::Corrupt => trailing.add(error),
+                Some(Err(error)) => return Err(error),
+                None => {
+                    page.is_last = seen < limit;
+                    break;
+                }
+            }
+            seen += 1;
+        }
+        if page.is_last {
+            page.unreadable.take_over(&mut trailing);
+        }
+        Ok(page)
+    }
+
+    async fn change(&mut self, ids: &[DeliveryId]) -> Result<()> {
+        let RepairPlan { selection, repair, .. } = self.plan;
+        let changed = self.store.repair_selected(ids, selection, repair, self.control.now()).await;
+        let tried = ids.len() as u64;
+        match changed {
+            Ok(changed) => {
+                self.report.changed += changed;
+                self.report.skipped += tried.saturating_sub(changed);
+                Ok(())
+            }
+            Err(error) => {
+                self.report.failed += tried;
+                Err(error)
+            }
+        }
+    }
+}
+
+/// Repairs each of `ids` by compare-and-set, several at a time, and reports on each in the order given; ids that are
+/// repeated count once. A dry run looks at them, and changes nothing.
+///
+/// It stops early when the store does not answer any more.
+pub async fn repair_each(
+    store: &dyn Store,
+    ids: &[DeliveryId],
+    repair: &Repair,
+    rate: Option<Rate>,
+    dry_run: bool,
+    control: &Control<'_>,
+) -> BulkReport {
+    let stop = control.cancel.child_token();
+    let each = Each { store, repair, dry_run, control, stop: &stop };
+    let mut given = HashSet::new();
+    let distinct = ids.iter().filter(|&id| given.insert(id));
+    let paced = stream::unfold((distinct, Pacer::new(rate)), async |(mut ids, mut pacer)| {
+        let id = ids.next()?;
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => None,
+            () = pacer.wait(1) => Some((id, (ids, pacer))),
+        }
+    });
+    let mut outcomes = std::pin::pin!(paced.map(|id| each.repair(id)).buffered(CONCURRENCY));
+    let mut report = BulkReport { items: Some(Vec::new()), ..BulkReport::default() };
+    while let Some((item, error)) = outcomes.next().await {
+        record(&mut report, item, error);
+        (control.progress)(report.items.as_ref().map_or(0, |items| items.len() as u64));
+    }
+    report.interrupted = control.is_cancelled();
+    report
+}
+
+/// What the repairs of single deliveries have in common.
+struct Each<'a> {
+    store: &'a dyn Store,
+    repair: &'a Repair,
+    dry_run: bool,
+    control: &'a Control<'a>,
+    stop: &'a CancellationToken,
+}
+
+impl Each<'_> {
+    async fn repair(&self, id: &DeliveryId) -> (Item, Option<StoreError>) {
+        let outcome = if self.dry_run { self.look_at(id).await } else { self.change(id).await };
+        let (outcome, error) = match outcome {
+            Ok(outcome) => (outcome, None),
+            Err(error) => {
+                if error.kind() == ErrorKind::Unavailable {
+                    self.stop.cancel();
+                }
+                (ItemOutcome::Failed { error: error.to_string() }, Some(error))
+            }
+        };
+        (Item { id: id.clone(), outcome }, error)
+    }
+
+    async fn change(&self, id: &DeliveryId) -> Result<ItemOutcome> {
+        Ok(match self.store.repair(id, self.repair, self.control.now()).await? {
+            RepairOutcome::Changed => ItemOutcome::Changed,
+            RepairOutcome::Skipped(status) => ItemOutcome::Skipped { status },
+            RepairOutcome::Missing => ItemOutcome::Missing,
+        })
+    }
+
+    async fn look_at(&self, id: &DeliveryId) -> Result<ItemOutcome> {
+        Ok(match self.store.get(id).await?.map(|delivery| delivery.status) {
+            Some(status) if self.repair.applies_to().contains(&status) => ItemOutcome::WouldChange,
+            Some(status) => ItemOutcome::Skipped { status },
+            None => ItemOutcome::Missing,
+        })
+    }
+}
+
+fn record(report: &mut BulkReport, item: Item, error: Option<StoreError>) {
+    match item.outcome {
+        ItemOutcome::Changed => report.changed += 1,
+        ItemOutcome::Skipped { .. } => report.skipped += 1,
+        ItemOutcome::Missing | ItemOutcome::Failed { .. } => report.failed += 1,
+        ItemOutcome::WouldChange => {}
+    }
+    let found = !matches!(item.outcome, ItemOutcome::Missing | ItemOutcome::Failed { .. });
+    report.matched += u64::from(found);
+    error.into_iter().for_each(|error| report.keep_first_error(error));
+    report.items.get_or_insert_default().push(item);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    use super::*;
+    use crate::model::{FailureKind, Lane};
+    use crate::ops::bulk::{Verdict, classify};
+    use crate::ops::testing::{Bench, Call, Spoilt, go_on, gone};
+
+    const NO_BOUNDS: Bounds = Bounds { limit: None, rate: None };
+
+    fn requeue(bench: &Bench) -> Repair {
+        Repair::Requeue { available_at: bench.now() }
+    }
+
+    fn bury() -> Repair {
+        Repair::Bury { reason: "not needed".to_owned() }
+    }
+
+    async fn plan(bench: &Bench, repair: Repair) -> RepairPlan {
+        let plan = RepairPlan::new(&Filter::default(), repair, bench.now()).unwrap();
+        plan.counted(&bench.store).await.unwrap()
+    }
+
+    fn numbers(report: &BulkReport) -> [u64; 4] {
+        [report.matched, report.changed, report.skipped, report.failed]
+    }
+
+    #[tokio::test]
+    async fn a_selection_is_changed_in_batches_to_its_end() {
+        let bench = Bench::new();
+        bench.dead(2_500).await;
+        bench.completed(5).await;
+        let batches = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&batches);
+        let store = Spoilt::new(&bench.store, move |call| {
+            seen.lock().unwrap().push(call);
+            go_on()
+        });
+        let plan = plan(&bench, requeue(&bench)).await;
+        let report = plan.apply(&store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!(numbers(&report), [2_500, 2_500, 0, 0]);
+        assert_eq!(classify(&report), Verdict::Done);
+        let sizes = [1_000, 1_000, 500].map(Call::RepairSelected);
+        assert_eq!(*batches.lock().unwrap(), sizes);
+        assert_eq!(bench.count(Status::Pending).await, 2_500);
+        assert_eq!(bench.count(Status::Completed).await, 5);
+    }
+
+    #[tokio::test]
+    async fn what_dies_or_arrives_after_the_plan_stays_out() {
+        let bench = Bench::new();
+        bench.dead(3).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        bench.clock.advance(Duration::from_millis(1));
+        let later = bench.dead(2).await;
+        let report = plan.apply(&bench.store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!(numbers(&report), [3, 3, 0, 0]);
+        for id in &later {
+            assert_eq!(bench.status(id).await, Status::Dead);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_died_again_after_the_plan_stays_dead_and_counts_as_skipped() {
+        let bench = Bench::new();
+        let ids = bench.dead(3).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        bench.clock.advance(Duration::from_millis(1));
+        bench.store.repair(&ids[1], &requeue(&bench), bench.now()).await.unwrap();
+        bench.store.repair(&ids[1], &bury(), bench.now()).await.unwrap();
+        let report = plan.apply(&bench.store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!(numbers(&report), [3, 2, 1, 0]);
+        assert_eq!(classify(&report), Verdict::Done);
+        assert_eq!(bench.status(&ids[1]).await, Status::Dead);
+    }
+
+    #[tokio::test]
+    async fn a_limit_takes_the_oldest() {
+        let bench = Bench::new();
+        let mut ids = bench.dead(3).await;
+        ids.extend(bench.dead(3).await);
+        let plan = plan(&bench, requeue(&bench)).await;
+        let bounds = Bounds { limit: Some(4), rate: None };
+        let report = plan.apply(&bench.store, bounds, &bench.control()).await;
+        assert_eq!(numbers(&report), [6, 4, 0, 0]);
+        assert_eq!(bench.count(Status::Dead).await, 2);
+        for id in &ids[..3] {
+            assert_eq!(bench.status(id).await, Status::Pending);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_limit_counts_what_was_changed_and_not_what_was_tried() {
+        let bench = Bench::new();
+        let ids = bench.dead(5).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        let sibling = bench.store.clone();
+        let (now, raced) = (bench.now(), AtomicUsize::new(0));
+        let repair = requeue(&bench);
+        let store = Spoilt::new(&bench.store, move |_| {
+            let (sibling, ids, repair) = (sibling.clone(), ids.clone(), repair.clone());
+            let is_first = raced.fetch_add(1, Ordering::SeqCst) == 0;
+            Box::pin(async move {
+                for id in ids.iter().filter(|_| is_first).take(2) {
+                    sibling.repair(id, &repair, now).await?;
+                }
+                Ok(())
+            })
+        });
+        let bounds = Bounds { limit: Some(3), rate: None };
+        let report = plan.apply(&store, bounds, &bench.control()).await;
+        assert_eq!(numbers(&report), [5, 3, 2, 0]);
+        assert_eq!(bench.count(Status::Dead).await, 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_rate_spreads_the_changes_evenly() {
+        let bench = Bench::new();
+        bench.dead(100).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        let begin = tokio::time::Instant::now();
+        let batches = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&batches);
+        let store = Spoilt::new(&bench.store, move |call| {
+            seen.lock().unwrap().push((call, begin.elapsed()));
+            go_on()
+        });
+        let bounds = Bounds { limit: None, rate: Some("50/s".parse().unwrap()) };
+        let report = plan.apply(&store, bounds, &bench.control()).await;
+        assert_eq!(numbers(&report), [100, 100, 0, 0]);
+        let batches = batches.lock().unwrap();
+        assert_eq!(batches.len(), 20);
+        for (n, &(call, at)) in batches.iter().enumerate() {
+            // The timer of the runtime counts whole milliseconds.
+            let due = Duration::from_millis(100 * n as u64);
+            assert!(call == Call::RepairSelected(5) && at >= due && at <= due + Duration::from_millis(2));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_cancel_ends_the_batch_and_starts_no_other() {
+        let bench = Bench::new();
+        bench.dead(2_500).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        let cancel = bench.cancel.clone();
+        let store = Spoilt::new(&bench.store, move |_| {
+            cancel.cancel();
+            go_on()
+        });
+        let report = plan.apply(&store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!((numbers(&report), report.interrupted), ([2_500, 1_000, 0, 0], true));
+        assert_eq!(bench.count(Status::Pending).await, 1_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cancel_ends_the_wait_for_the_rate() {
+        let bench = Bench::new();
+        bench.dead(2).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        let begin = tokio::time::Instant::now();
+        let cancel_later = async {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            bench.cancel.cancel();
+        };
+        let bounds = Bounds { limit: None, rate: Some("1/h".parse().unwrap()) };
+        let control = bench.control();
+        let (report, ()) = tokio::join!(plan.apply(&bench.store, bounds, &control), cancel_later);
+        assert_eq!((report.changed, report.interrupted), (1, true));
+        assert!(begin.elapsed() < Duration::from_secs(2));
+    }
+
+    #[tokio::test]
+    async fn two_operators_share_a_selection_and_change_each_delivery_once() {
+        let bench = Bench::new();
+        bench.dead(3_000).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        let other = plan.clone();
+        bench.clock.advance(Duration::from_millis(1));
+        let control = bench.control();
+        let (one, two) = tokio::join!(
+            plan.apply(&bench.store, NO_BOUNDS, &control),
+            other.apply(&bench.store, NO_BOUNDS, &control)
+        );
+        assert_eq!(one.changed + two.changed, 3_000);
+        assert_eq!([one.done(), two.done()], [3_000, 3_000]);
+        assert!(bench.all().await.iter().all(|delivery| delivery.requeues == 1));
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_the_run_and_the_report_says_how_far_it_came() {
+        let bench = Bench::new();
+        bench.dead(2_500).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        let calls = AtomicUsize::new(0);
+        let store = Spoilt::new(&bench.store, move |_| {
+            if calls.fetch_add(1, Ordering::SeqCst) == 0 { go_on() } else { gone() }
+        });
+        let report = plan.apply(&store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!(numbers(&report), [2_500, 1_000, 0, 1_000]);
+        assert_eq!(classify(&report), Verdict::Partly);
+        assert_eq!(report.error.unwrap().kind(), ErrorKind::Unavailable);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn unreadable_deliveries_are_counted_once_and_stop_nothing() {
+        let bench = Bench::new();
+        bench.dead(20).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        for rate in [None, Some("10/s".parse().unwrap())] {
+            let mut store = Spoilt::new(&bench.store, |_| go_on());
+            store.unreadable = 30;
+            let report = plan.apply(&store, Bounds { limit: None, rate }, &bench.control()).await;
+            assert_eq!(report.failed, 30, "{report:?}");
+            assert_eq!(report.error.unwrap().to_string(), "delivery 0");
+            assert_eq!(bench.count(Status::Pending).await, 20);
+        }
+    }
+
+    #[tokio::test]
+    async fn bury_takes_pending_and_processing_ones_and_records_the_reason() {
+        let bench = Bench::new();
+        bench.dead(1).await;
+        bench.pending(2).await;
+        let plan = plan(&bench, bury()).await;
+        let report = plan.apply(&bench.store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!(numbers(&report), [2, 2, 0, 0]);
+        let buried = bench.all().await;
+        let buried = buried.iter().filter(|delivery| delivery.last_error.as_deref() == Some("not needed"));
+        assert!(buried.clone().all(|delivery| delivery.errors[0].kind == FailureKind::Buried));
+        assert_eq!(buried.count(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_sample_shows_the_first_that_will_be_changed() {
+        let bench = Bench::new();
+        bench.pending(1).await;
+        let first = bench.dead(1).await;
+        bench.dead(4).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        let sample = plan.sample(&bench.store, 3).await.unwrap();
+        assert_eq!(sample.len(), 3);
+        assert_eq!(sample[0].id, first[0]);
+        assert!(sample.iter().all(|delivery| delivery.status == Status::Dead));
+    }
+
+    #[test]
+    fn a_filter_to_which_the_repair_never_applies_is_refused() {
+        let with = |statuses: &[Status]| Filter { statuses: statuses.to_vec(), ..Filter::default() };
+        let requeue = Repair::Requeue { available_at: Timestamp::EPOCH };
+        let refusal = |filter: &Filter, repair: &Repair| narrowed(filter, repair).unwrap_err().to_string();
+        assert_eq!(
+            refusal(&with(&[Status::Dead, Status::Pending]), &requeue),
+            "requeue applies to dead deliveries, and never to pending ones"
+        );
+        assert_eq!(
+            refusal(&with(&[Status::Completed]), &bury()),
+            "bury applies to pending and processing deliveries, and never to completed ones"
+        );
+        assert_eq!(narrowed(&with(&[]), &requeue).unwrap().statuses, [Status::Dead]);
+        assert_eq!(narrowed(&with(&[]), &bury()).unwrap().statuses, [Status::Pending, Status::Processing]);
+        assert_eq!(narrowed(&with(&[Status::Pending]), &bury()).unwrap().statuses, [Status::Pending]);
+        let parked = Filter { lane: Some(Lane::Parked), ..Filter::default() };
+        assert!(narrowed(&parked, &bury()).is_ok());
+        assert!(refusal(&parked, &requeue).contains("being in a lane"));
+    }
+
+    #[tokio::test]
+    async fn each_id_gets_its_own_outcome_in_the_order_given() {
+        let bench = Bench::new();
+        let dead = bench.dead(2).await;
+        let completed = bench.completed(1).await;
+        let missing = DeliveryId::from(r#"{"$gt":""}"#);
+        let ids = [&dead[1], &missing, &completed[0], &dead[0], &dead[1]].map(Clone::clone);
+        let dry = repair_each(&bench.store, &ids, &requeue(&bench), None, true, &bench.control()).await;
+        assert_eq!(numbers(&dry), [3, 0, 1, 1]);
+        assert_eq!(bench.count(Status::Dead).await, 2);
+
+        let report = repair_each(&bench.store, &ids, &requeue(&bench), None, false, &bench.control()).await;
+        assert_eq!(numbers(&report), [3, 2, 1, 1]);
+        let outcomes: Vec<_> =
+            report.items.unwrap().into_iter().map(|item| (item.id, item.outcome)).collect();
+        let skipped = ItemOutcome::Skipped { status: Status::Completed };
+        assert_eq!(
+            outcomes,
+            [
+                (dead[1].clone(), ItemOutcome::Changed),
+                (missing, ItemOutcome::Missing),
+                (completed[0].clone(), skipped),
+                (dead[0].clone(), ItemOutcome::Changed),
+            ]
+        );
+    }
+
+    #[tokio::test]
+    async fn ids_are_changed_sixteen_at_a_time() {
+        let bench = Bench::new();
+        let ids = bench.dead(100).await;
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (now_running, peak) = (Arc::clone(&running), Arc::clone(&most));
+        let store = Spoilt::new(&bench.store, move |_| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            Box::pin(async move {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                running.fetch_sub(1, Ordering::SeqCst);
+                Ok(())
+            })
+        });
+        let report = repair_each(&store, &ids, &requeue(&bench), None, false, &bench.control()).await;
+        assert_eq!(report.changed, 100);
+        assert_eq!((peak.load(Ordering::SeqCst), now_running.load(Ordering::SeqCst)), (CONCURRENCY, 0));
+    }
+
+    #[tokio::test]
+    async fn a_store_that_went_away_is_not_asked_for_every_id() {
+        let bench = Bench::new();
+        let ids = bench.dead(100).await;
+        let store = Spoilt::new(&bench.store, |_| gone());
+        let report = repair_each(&store, &ids, &requeue(&bench), None, false, &bench.control()).await;
+        assert!(report.failed >= 1 && report.failed <= CONCURRENCY as u64, "{report:?}");
+        assert_eq!((report.changed, report.interrupted), (0, false));
+        assert_eq!(report.error.unwrap().kind(), ErrorKind::Unavailable);
+    }
+
+    #[tokio::test]
+    async fn a_cancel_between_ids_lets_those_under_way_end() {
+        let bench = Bench::new();
+        let ids = bench.dead(100).await;
+        let cancel = bench.cancel.clone();
+        let store = Spoilt::new(&bench.store, move |_| {
+            cancel.cancel();
+            go_on()
+        });
+        let report = repair_each(&store, &ids, &requeue(&bench), None, false, &bench.control()).await;
+        assert!(report.interrupted);
+        assert!(report.changed >= 1 && report.changed <= CONCURRENCY as u64);
+        assert_eq!(bench.count(Status::Pending).await as u64, report.changed);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ids_keep_to_a_rate_too() {
+        let bench = Bench::new();
+        let ids = bench.dead(11).await;
+        let begin = tokio::time::Instant::now();
+        let rate = Some("10/s".parse().unwrap());
+        let report = repair_each(&bench.store, &ids, &requeue(&bench), rate, false, &bench.control()).await;
+        assert_eq!(report.changed, 11);
+        let taken = begin.elapsed();
+        assert!(taken >= Duration::from_secs(1) && taken < Duration::from_millis(1_100), "{taken:?}");
+    }
+}

@@ -1,0 +1,203 @@
+//! The protocol between worker and child: stdin, environment, exit status, last words.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use relayctl::handler::{Command, Handler, Outcome, ShellHandler};
+use relayctl::model::{FailureKind, MAX_ERROR_MESSAGE_BYTES};
+use serde_json::{Value, json};
+use tempfile::tempdir;
+use tokio::time::Instant;
+
+use crate::support::{attempt, attempt_line, envelope, failure_of, soon};
+
+fn payload_of(bytes: usize) -> Value {
+    json!({ "text": "x".repeat(bytes) })
+}
+
+#[tokio::test]
+async fn the_envelope_is_one_line_of_json_on_stdin() {
+    let directory = tempdir().unwrap();
+    let envelope = envelope(json!({"total": 4, "$oid": "not one", "note": "a\nb"}));
+    let command = Command::shell("cat >envelope").workdir(directory.path());
+    assert_eq!(attempt(command, &envelope).await, Outcome::Succeeded);
+    let written = std::fs::read_to_string(directory.path().join("envelope")).unwrap();
+    assert_eq!(written.matches('\n').count(), 1);
+    assert_eq!(serde_json::from_str::<Value>(&written).unwrap(), serde_json::to_value(&envelope).unwrap());
+}
+
+#[tokio::test]
+async fn ten_megabytes_in_and_out_do_not_block() {
+    let large = envelope(payload_of(10_000_000));
+    assert_eq!(attempt(Command::argv("cat", [""; 0]), &large).await, Outcome::Succeeded);
+    assert_eq!(attempt(Command::shell("tee /dev/stderr"), &large).await, Outcome::Succeeded);
+}
+
+#[tokio::test]
+async fn two_hundred_kilobytes_do_not_meet_the_limits_of_an_environment() {
+    let line = r#"test "$(wc -c)" -gt 200000"#;
+    assert_eq!(attempt(Command::shell(line), &envelope(payload_of(200_000))).await, Outcome::Succeeded);
+}
+
+#[tokio::test]
+async fn a_child_may_ignore_its_input_or_close_it_at_once() {
+    let large = envelope(payload_of(1_000_000));
+    for line in ["true", "exec <&-; true", "head -c 10 >/dev/null"] {
+        assert_eq!(attempt(Command::shell(line), &large).await, Outcome::Succeeded, "{line}");
+    }
+    assert_eq!(attempt(Command::shell("exec <&-; exit 3"), &large).await, Outcome::failed("exit status 3"));
+}
+
+#[tokio::test]
+async fn the_exit_status_decides() {
+    assert_eq!(attempt_line("exit 0").await, Outcome::Succeeded);
+    for code in [65, 78] {
+        let line = format!("echo bad order >&2; exit {code}");
+        assert_eq!(attempt_line(&line).await, Outcome::rejected(format!("exit status {code}: bad order")));
+    }
+    for code in [1, 2, 64, 75, 126, 143, 255] {
+        let line = format!("echo try later >&2; exit {code}");
+        assert_eq!(attempt_line(&line).await, Outcome::failed(format!("exit status {code}: try later")));
+    }
+    assert_eq!(attempt_line("kill -SEGV $$").await, Outcome::failed("killed by SIGSEGV"));
+    assert_eq!(attempt_line("kill -TERM $$").await, Outcome::failed("killed by SIGTERM"));
+}
+
+#[tokio::test]
+async fn an_interrupted_child_spends_no_attempt_when_the_worker_drains() {
+    for line in ["kill -TERM $$", "kill -INT $$", "exit 130", "exit 143"] {
+        let draining = tokio_util::sync::CancellationToken::new();
+        draining.cancel();
+        let control = relayctl::handler::AttemptControl::new(crate::support::START, draining);
+        let handler = ShellHandler::new(Command::shell(line));
+        let outcome = soon(handler.handle(&envelope(json!(1)), &control.context())).await;
+        assert_eq!(outcome, Outcome::Released, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_that_cannot_start_is_named() {
+    let nothing = envelope(json!(1));
+    let message = |outcome| failure_of(outcome).1;
+    let missing = attempt(Command::argv("no-such-program", ["secret"]), &nothing).await;
+    assert_eq!(message(missing), "cannot start `no-such-program`: No such file or directory (os error 2)");
+    let not_executable = attempt(Command::argv("/etc/passwd", [""; 0]), &nothing).await;
+    assert_eq!(message(not_executable), "cannot start `/etc/passwd`: Permission denied (os error 13)");
+    let no_directory = attempt(Command::argv("cat", [""; 0]).workdir("/no/where"), &nothing).await;
+    assert_eq!(
+        message(no_directory),
+        "cannot start `cat` in /no/where: No such file or directory (os error 2)"
+    );
+    let in_shell = message(attempt(Command::shell("no-such-program"), &nothing).await);
+    assert!(in_shell.starts_with("exit status 127: ") && in_shell.contains("no-such-program"), "{in_shell}");
+}
+
+#[tokio::test]
+async fn stderr_may_hold_anything() {
+    let (kind, message) = failure_of(attempt_line(r"printf 'a\0b\377\033[31mc\n' >&2; exit 1").await);
+    assert_eq!((kind, &*message), (FailureKind::Failed, "exit status 1: a\0b\u{fffd}\u{1b}[31mc"));
+    assert_eq!(failure_of(attempt_line("echo on stdout; exit 1").await).1, "exit status 1: on stdout");
+}
+
+/// The peak of this process' resident memory, in kilobytes.
+fn peak_memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    line.split_ascii_whitespace().nth(1).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn a_hundred_megabytes_of_stderr_leave_their_tail_and_no_trace_in_memory() {
+    // In a process of its own, as other tests need memory at the same time.
+    if !is_alone("children::a_hundred_megabytes_of_stderr_leave_their_tail_and_no_trace_in_memory", &[]) {
+        return;
+    }
+    let before = peak_memory();
+    let line = "head -c 100000000 /dev/zero >&2; head -c 100000000 /dev/zero; echo last words >&2; exit 3";
+    let (_, message) = failure_of(attempt_line(line).await);
+    assert!(message.starts_with("exit status 3: …\0\0\0") && message.ends_with("\0\0last words"));
+    assert!((8_000..=MAX_ERROR_MESSAGE_BYTES).contains(&message.len()), "{}", message.len());
+    let grown = peak_memory() - before;
+    assert!(grown < 4_000, "memory grew by {grown} kB");
+}
+
+/// Whether this test has a process of its own; otherwise runs it in one, with `variables` set, and says no.
+fn is_alone(test: &str, variables: &[(&str, &str)]) -> bool {
+    const MARK: &str = "TEST_IN_ITS_OWN_PROCESS";
+    if std::env::var_os(MARK).is_some_and(|running| running == test) {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", test, "--nocapture"]).env(MARK, test).envs(variables.iter().copied());
+    let output = command.output().unwrap();
+    let report = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && report.contains("1 passed"), "{report}");
+    false
+}
+
+#[tokio::test]
+async fn the_environment_is_the_short_list_and_holds_no_secret() {
+    let secret = "mongodb://admin:hunter2@db/";
+    let variables = [
+        ("RELAYCTL_STORE", secret),
+        ("DATABASE_URL", secret),
+        ("RELAY_KEY", "from outside"),
+        ("LC_TIME", "C"),
+        ("TZ", "UTC"),
+        ("API_BASE", "http://api"),
+    ];
+    if !is_alone("children::the_environment_is_the_short_list_and_holds_no_secret", &variables) {
+        return;
+    }
+    let directory = tempdir().unwrap();
+    let copy_into = |file: &str, of: &str| {
+        let arguments = [OsString::from(of), directory.path().join(file).into_os_string()];
+        Command::argv("cp", arguments).env("MODE", "test").inherit_env("API_BASE").inherit_env("NOT_SET")
+    };
+    let envelope = envelope(json!({"password": "hunter2"}));
+    assert_eq!(attempt(copy_into("environ", "/proc/self/environ"), &envelope).await, Outcome::Succeeded);
+    assert_eq!(attempt(copy_into("cmdline", "/proc/self/cmdline"), &envelope).await, Outcome::Succeeded);
+
+    let environ = std::fs::read_to_string(directory.path().join("environ")).unwrap();
+    let found: Vec<_> = environ.split_terminator('\0').map(|entry| entry.split_once('=').unwrap()).collect();
+    let inherited = ["PATH", "HOME", "USER", "LANG", "LC_TIME", "TZ", "TMPDIR", "API_BASE"];
+    let here = std::env::vars().filter(|(name, _)| inherited.contains(&&**name) || name.starts_with("LC_"));
+    let facts = [
+        ("MODE", "test"),
+        ("RELAY_DELIVERY_ID", "d-1"),
+        ("RELAY_EVENT_ID", "e-1"),
+        ("RELAY_EVENT_TYPE", "order.placed.v1"),
+        ("RELAY_HANDLER", "h"),
+        ("RELAY_KEY", "k"),
+        ("RELAY_SEQUENCE", "7"),
+        ("RELAY_ATTEMPT", "2"),
+        ("RELAY_MAX_ATTEMPTS", "5"),
+        ("RELAY_LEASE_EXPIRES_AT", "2025-11-30T18:40:00.000Z"),
+    ];
+    let mut expected: Vec<_> = here.chain(facts.map(|(name, value)| (name.into(), value.into()))).collect();
+    expected.sort();
+    let mut found: Vec<_> =
+        found.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    found.sort();
+    assert_eq!(found, expected);
+    let cmdline = std::fs::read_to_string(directory.path().join("cmdline")).unwrap();
+    assert!(cmdline.starts_with("cp\0") && !cmdline.contains("hunter2"), "{cmdline}");
+}
+
+#[tokio::test]
+async fn a_fact_that_no_environment_can_hold_is_left_out() {
+    let mut envelope = envelope(json!(1));
+    envelope.key = Some("a\0b".into());
+    let line = r#"test -z "${RELAY_KEY+set}" && test "$RELAY_SEQUENCE" = 7"#;
+    assert_eq!(attempt(Command::shell(line), &envelope).await, Outcome::Succeeded);
+}
+
+#[tokio::test]
+async fn quick_children_are_quick() {
+    let started = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(attempt_line("cat >/dev/null").await, Outcome::Succeeded);
+    }
+    // Every wait inside has a bound of 250 ms or more: none of them may be met when all goes well.
+    assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}

@@ -1,0 +1,162 @@
+//! A store that fails when it is told to.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+use relayctl::model::{
+    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Selection,
+    Statistics, Timestamp,
+};
+use relayctl::store::memory::MemoryStore;
+use relayctl::store::{
+    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch,
+    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
+    TransactionWork,
+};
+
+/// The memory store with faults in front of it, and a record of what a worker asked for.
+#[derive(Debug, Default)]
+pub struct FaultyStore {
+    inner: MemoryStore,
+    /// Claims fail.
+    pub claims_fail: AtomicBool,
+    /// Events cannot be read.
+    pub events_fail: AtomicBool,
+    /// Nothing can be recorded.
+    pub settling_fails: AtomicBool,
+    /// What is recorded is recorded, but the answer is lost.
+    pub answers_are_lost: AtomicBool,
+    /// This event cannot be understood.
+    pub corrupt_event: Mutex<Option<EventId>>,
+    /// An operator buries this delivery just before a transaction begins.
+    pub buried_before_transactions: Mutex<Option<DeliveryId>>,
+    /// Claims that were asked for: their handlers and limit.
+    pub claims: Mutex<Vec<(Vec<String>, usize)>>,
+    /// Renewals that were applied.
+    pub renewals: AtomicUsize,
+}
+
+impl FaultyStore {
+    fn check(&self, fault: &AtomicBool) -> Result<()> {
+        if fault.load(Ordering::SeqCst) {
+            return Err(StoreError::new(ErrorKind::Unavailable, "the server is on fire"));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>> {
+        self.claims.lock().unwrap().push((request.handlers.clone(), request.limit));
+        self.check(&self.claims_fail)?;
+        self.inner.claim(request).await
+    }
+
+    async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
+        self.check(&self.events_fail)?;
+        let corrupt = self.corrupt_event.lock().unwrap().clone();
+        if let Some(id) = corrupt.filter(|id| ids.contains(id)) {
+            return Err(StoreError::new(ErrorKind::Corrupt, format!("event {id}: payload is missing")));
+        }
+        self.inner.events(ids).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>> {
+        self.check(&self.settling_fails)?;
+        let fenced = self.inner.settle(settlements, now).await?;
+        let is_renewal = |one: &&Settlement| matches!(one.outcome, Outcome::ExtendLease { .. });
+        self.renewals.fetch_add(settlements.iter().filter(is_renewal).count(), Ordering::SeqCst);
+        self.check(&self.answers_are_lost)?;
+        Ok(fenced)
+    }
+
+    fn location(&self) -> String {
+        self.inner.location()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    async fn setup(&self) -> Result<SetupReport> {
+        self.inner.setup().await
+    }
+
+    async fn check_setup(&self) -> Result<Vec<SetupFinding>> {
+        self.inner.check_setup().await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+
+    async fn transaction(&self, work: &mut TransactionWork<'_>) -> Result<()> {
+        let target = self.buried_before_transactions.lock().unwrap().clone();
+        if let Some(id) = target {
+            let bury = Repair::Bury { reason: "wrong customer".into() };
+            self.inner.repair(&id, &bury, Timestamp::EPOCH).await?;
+        }
+        self.inner.transaction(work).await
+    }
+
+    async fn append(&self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {
+        self.inner.append(events, now).await
+    }
+
+    async fn get(&self, id: &DeliveryId) -> Result<Option<Delivery>> {
+        self.inner.get(id).await
+    }
+
+    fn list(&self, query: &ListQuery) -> BoxStream<'_, Result<Delivery>> {
+        self.inner.list(query)
+    }
+
+    async fn count(&self, selection: &Selection) -> Result<u64> {
+        self.inner.count(selection).await
+    }
+
+    async fn statistics(&self) -> Result<Statistics> {
+        self.inner.statistics().await
+    }
+
+    async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState> {
+        self.inner.key_state(handler, key, now).await
+    }
+
+    async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome> {
+        self.inner.repair(id, repair, now).await
+    }
+
+    async fn repair_selected(
+        &self,
+        ids: &[DeliveryId],
+        selection: &Selection,
+        repair: &Repair,
+        now: Timestamp,
+    ) -> Result<u64> {
+        self.inner.repair_selected(ids, selection, repair, now).await
+    }
+
+    async fn recover(&self, handlers: &[String], now: Timestamp) -> Result<u64> {
+        self.inner.recover(handlers, now).await
+    }
+
+    async fn purge_batch(&self, request: &PurgeRequest) -> Result<PurgeBatch> {
+        self.inner.purge_batch(request).await
+    }
+
+    async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
+        self.inner.count_purgeable(request).await
+    }
+
+    fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {
+        self.inner.key_sequences(prefix)
+    }
+
+    async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch> {
+        self.inner.prune_keys(request).await
+    }
+}

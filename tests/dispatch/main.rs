@@ -1,0 +1,13 @@
+//! The worker against the memory store and real children.
+
+mod children;
+mod concurrency;
+mod drain;
+mod faulty_store;
+mod groups;
+mod leases;
+mod outages;
+mod outcomes;
+mod stop_when;
+mod support;
+mod transactional;
