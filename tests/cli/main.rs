@@ -16,6 +16,7 @@ mod publish;
 mod purge;
 mod recover;
 mod repair;
+mod run;
 mod setup;
 mod show;
 mod stats;

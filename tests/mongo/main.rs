@@ -5,6 +5,7 @@ mod connecting;
 mod documents;
 mod durability;
 mod fixture;
+mod handlers;
 mod plans;
 mod races;
 mod schema;
