@@ -79,14 +79,16 @@ async fn a_wrong_password_is_named_as_such() {
 async fn a_dead_port_is_no_answer() {
     let error = refusal("mongodb://user:s3cret@127.0.0.1:1/?replicaSet=rs0").await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    assert!(error.to_string().contains("127.0.0.1:1 within"), "{error}");
+    assert!(error.to_string().contains("refused"), "{error}");
 }
 
 #[tokio::test]
 async fn a_name_that_nobody_knows_is_no_answer() {
     let error = refusal("mongodb://user:s3cret@no-such-host.invalid/").await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("no-such-host.invalid"), "{error}");
+    assert!(error.to_string().contains("no-such-host.invalid:27017 within"), "{error}");
+    assert!(error.to_string().contains("no name server knows"), "{error}");
 }
 
 #[tokio::test]
@@ -94,4 +96,14 @@ async fn a_set_of_another_name_is_told() {
     let error = refusal(&uri().replace("replicaSet=rs0", "replicaSet=other")).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     assert!(error.hint().unwrap().contains("replicaSet=rs0"), "{error:?}");
+}
+
+/// A port where something else listens: the answer comes in time, and points at TLS.
+#[tokio::test]
+async fn a_server_that_is_not_mongodb_is_told() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let error = refusal(&format!("mongodb://user:s3cret@127.0.0.1:{port}/")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("tls=true"), "{error}");
 }

@@ -117,8 +117,11 @@ impl MongoStore {
     /// # Errors
     /// See [`open`](super::open).
     pub async fn connect(url: &str, options: MongoOptions) -> Result<Self> {
-        let (client, database) = connect::connect(url, &options).await?;
-        Self::new(&client, MongoOptions { database: Some(database), ..options })
+        let connected = connect::connect(url, &options).await?;
+        let location = format!("mongodb://{}/{}", connected.hosts, connected.database);
+        let store =
+            Self::new(&connected.client, MongoOptions { database: Some(connected.database), ..options })?;
+        Ok(MongoStore { location: location.into(), ..store })
     }
 
     /// An outbox in a database of a client that the application has already. Nothing is sent yet.
@@ -136,7 +139,7 @@ impl MongoStore {
             .write_concern(WriteConcern::majority())
             .selection_criteria(connect::primary())
             .build();
-        let location = format!("MongoDB database {name}, collections {}*", options.prefix);
+        let location = format!("MongoDB database {name}");
         Ok(MongoStore {
             database: client.database_with_options(&name, concerns),
             names: Arc::new(Names::with_prefix(&options.prefix)),
