@@ -1,39 +1,11 @@
 //! Servers that cannot be used: each is one clear error, soon, without a password in it.
 
-use std::process::Command;
 use std::time::Duration;
 
 use relayctl::store::mongo::{MongoOptions, MongoStore};
 use relayctl::store::{ErrorKind, StoreError};
 
-use crate::fixture::uri;
-
-/// A server of this test's own, which goes away with it.
-struct Server {
-    name: String,
-    uri: String,
-}
-
-fn dev_mongo(arguments: &[&str]) -> String {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/dev/mongo");
-    let output = Command::new(script).args(arguments).output().expect("dev/mongo runs");
-    assert!(output.status.success(), "dev/mongo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
-}
-
-impl Server {
-    fn start(kind: &str) -> Self {
-        let name = format!("test{kind}-{}", std::process::id());
-        let uri = dev_mongo(&["start", "--name", &name, kind]);
-        Server { name, uri }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        dev_mongo(&["stop", "--wipe", "--name", &self.name]);
-    }
-}
+use crate::fixture::{Server, uri};
 
 async fn refusal(uri: &str) -> StoreError {
     let options = MongoOptions { database: Some("shop".into()), ..MongoOptions::default() };
@@ -49,8 +21,8 @@ async fn refusal(uri: &str) -> StoreError {
 
 #[tokio::test]
 async fn a_standalone_server_is_refused_however_it_is_addressed() {
-    let server = Server::start("--standalone");
-    let host = server.uri.trim_start_matches("mongodb://").split('/').next().unwrap();
+    let server = Server::start("standalone", &["--standalone"]);
+    let host = &server.hosts()[0];
     for uri in [
         format!("mongodb://{host}/"),
         format!("mongodb://{host}/?directConnection=true"),
@@ -65,7 +37,7 @@ async fn a_standalone_server_is_refused_however_it_is_addressed() {
 
 #[tokio::test]
 async fn a_wrong_password_is_named_as_such() {
-    let server = Server::start("--auth");
+    let server = Server::start("auth", &["--auth"]);
     let options = MongoOptions { database: Some("shop".into()), ..MongoOptions::default() };
     let store = MongoStore::connect(&server.uri, options).await.expect("the right password works");
     relayctl::store::Store::close(&store).await;

@@ -45,7 +45,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
-use mongodb::options::{DatabaseOptions, ReadConcern, WriteConcern};
+use mongodb::options::{DatabaseOptions, Hint, ReadConcern, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
 use self::error::classify;
@@ -215,7 +215,22 @@ impl MongoStore {
         self.database.collection(&self.names.key_sequences)
     }
 
-    /// Several update statements on the deliveries in one round trip; returns how many documents changed.
+    /// Updates one delivery, if it passes the filter; returns whether it did. The driver sends it again after a lost
+    /// connection, and the server does it once.
+    async fn update_delivery(&self, doing: &str, filter: Document, update: Vec<Document>) -> Result<bool> {
+        let deliveries = self.deliveries();
+        let update = deliveries.update_one(filter, update).hint(Hint::Keys(doc! { "_id": 1 }));
+        match tokio::time::timeout(WRITE_PATIENCE, update.into_future()).await {
+            Ok(result) => Ok(result.map_err(|error| classify(doing, error))?.matched_count > 0),
+            Err(_) => {
+                let message = format!("{doing} failed: no answer within {WRITE_PATIENCE:?}");
+                Err(StoreError::new(ErrorKind::Unavailable, message))
+            }
+        }
+    }
+
+    /// Several update statements on the deliveries in one round trip; returns how many documents changed. After a lost connection its
+    /// outcome is unknown, as the driver cannot send it again.
     async fn update_deliveries(&self, doing: &str, statements: Vec<Document>) -> Result<u64> {
         if statements.is_empty() {
             return Ok(0);
