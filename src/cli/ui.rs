@@ -104,11 +104,6 @@ impl Ui {
         self.out.is_terminal
     }
 
-    /// Whether standard error is a terminal.
-    pub fn error_is_terminal(&self) -> bool {
-        self.err.is_terminal
-    }
-
     /// Whether standard error takes colours.
     pub fn error_has_color(&self) -> bool {
         self.err.has_color

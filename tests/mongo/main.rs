@@ -4,8 +4,10 @@
 mod connecting;
 mod documents;
 mod durability;
+mod failover;
 mod fixture;
 mod handlers;
+mod outages;
 mod plans;
 mod races;
 mod schema;

@@ -58,9 +58,14 @@ async fn compare(steps: &[Step], mongo: &Subject) {
 /// Runs `test` on so many sequences of up to `length` steps, and on a failure finds a short one that fails.
 fn check(cases: u32, length: usize, test: impl AsyncFn(&[Step])) {
     const SEED: u64 = 20_261_130;
-    let mut config = Config { failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() };
-    if std::env::var_os("PROPTEST_CASES").is_none() {
+    const SHRINK_STEPS: u32 = 2_000;
+    let mut config = Config { failure_persistence: None, ..Config::default() };
+    let is_given = |variable| std::env::var_os(variable).is_some();
+    if !is_given("PROPTEST_CASES") {
         config.cases = cases;
+    }
+    if !is_given("PROPTEST_MAX_SHRINK_ITERS") {
+        config.max_shrink_iters = SHRINK_STEPS;
     }
     if config.rng_seed == RngSeed::Random {
         config.rng_seed = RngSeed::Fixed(SEED);

@@ -65,6 +65,8 @@ const LOG_QUEUE: usize = 256;
 /// other is tried again, later and later, until the attempts are used up. The end of stderr is kept as the reason.
 /// What the command leaves running in the background is ended with it.
 ///
+/// With --once, --until-empty or --max-deliveries the exit status is 3 when a delivery died, so that a script can tell.
+///
 /// A worker takes the deliveries that name one of its handlers, of whatever type. Leases are renewed while a command
 /// runs; when a worker dies, another one takes over as soon as they have run out.
 ///
@@ -247,10 +249,10 @@ fn write_log(log: &Log, mut strangers: Strangers, mut events: mpsc::Receiver<Dis
     }
 }
 
-/// A run that ends by itself belongs to a script, which wants to know whether all went well.
+/// A run that ends by itself belongs to a script, which wants to know whether something needs a person. What is tried
+/// again, or went to another worker, does not.
 fn exit_of(stop_when: StopWhen, counts: &Counts) -> Exit {
-    let went_wrong = counts.retried + counts.dead + counts.lease_lost;
-    if stop_when != StopWhen::Never && went_wrong > 0 { Exit::Partial } else { Exit::Done }
+    if stop_when != StopWhen::Never && counts.dead > 0 { Exit::Partial } else { Exit::Done }
 }
 
 #[cfg(test)]
@@ -271,7 +273,7 @@ mod tests {
     fn a_script_learns_whether_all_went_well() {
         let counts = Counts { completed: 3, ..Counts::default() };
         assert_eq!(exit_of(StopWhen::NothingDue, &counts), Exit::Done);
-        assert_eq!(exit_of(StopWhen::NothingDue, &Counts { retried: 1, ..counts }), Exit::Partial);
+        assert_eq!(exit_of(StopWhen::NothingDue, &Counts { retried: 1, ..counts }), Exit::Done);
         assert_eq!(exit_of(StopWhen::Deliveries(4), &Counts { dead: 1, ..counts }), Exit::Partial);
         assert_eq!(exit_of(StopWhen::Never, &Counts { dead: 1, ..counts }), Exit::Done);
     }

@@ -134,14 +134,15 @@ impl Layout {
             below.push(first);
         }
         below.sort_unstable();
-        let surplus = room.saturating_sub(least_width(columns, &inline, &natural));
-        let inline = inline
-            .into_iter()
-            .map(|column| {
-                let least = least_of(&columns[column], natural[column]);
-                (column, natural[column].min(least.saturating_add(surplus)))
-            })
-            .collect();
+        let surplus =
+            canvas.width.map_or(0, |room| room.saturating_sub(least_width(columns, &inline, &natural)));
+        let place = |column: usize| {
+            let least = least_of(&columns[column], natural[column]);
+            // Free text comes last, and takes what is left: later rows may have more of it than the first ones.
+            let share = if columns[column].is_free_text { surplus } else { 0 };
+            (column, least.saturating_add(share))
+        };
+        let inline = inline.into_iter().map(place).collect();
         Layout { columns, canvas, inline, below }
     }
 
@@ -173,7 +174,11 @@ impl Layout {
         let mut held_back = 0;
         for (place, &(column, columns)) in self.inline.iter().enumerate() {
             let cell = &row[column];
-            let text = self.cut(column, &cell.text, columns);
+            let text = if self.overflows(column, columns, cell) {
+                String::new()
+            } else {
+                self.cut(column, &cell.text, columns)
+            };
             let fill = columns.saturating_sub(width(&text));
             let gap = if place == 0 { 0 } else { GAP.len() };
             let (before, after) = match self.columns[column].align {
@@ -196,6 +201,21 @@ impl Layout {
         if column == 0 || self.canvas.width.is_none() { text.to_owned() } else { fit(text, columns) }
     }
 
+    /// Whether free text has so little room in the row that this one is better off below.
+    fn overflows(&self, column: usize, columns: usize, cell: &Cell) -> bool {
+        let column = &self.columns[column];
+        let is_cramped = column.wraps || columns < LEAST_FREE_TEXT;
+        column.is_free_text && column.folds.is_some() && is_cramped && width(&cell.text) > columns
+    }
+
+    /// The columns that a row has below: those that are there in every row, and free text that overflows in this one.
+    fn below(&self, row: &[Cell]) -> Vec<usize> {
+        let overflowing =
+            self.inline.iter().filter(|&&(column, columns)| self.overflows(column, columns, &row[column]));
+        let all = self.below.iter().copied().chain(overflowing.map(|&(column, _)| column));
+        all.filter(|&column| !row[column].text.is_empty()).collect()
+    }
+
     fn lines_below(&self, row: &[Cell]) -> Vec<String> {
         let room = self.canvas.width.unwrap_or(usize::MAX).saturating_sub(INDENT.len());
         let mut lines: Vec<(usize, String)> = Vec::new();
@@ -216,7 +236,7 @@ impl Layout {
 
     fn pieces_below(&self, row: &[Cell], room: usize) -> Vec<(String, Meaning)> {
         let mut pieces = Vec::new();
-        for &column in self.below.iter().filter(|&&column| !row[column].text.is_empty()) {
+        for column in self.below(row) {
             let text = format!("{}{}", self.columns[column].label, row[column].text);
             let parts = if self.columns[column].wraps { wrap(&text, room) } else { vec![fit(&text, room)] };
             pieces.extend(parts.into_iter().map(|part| (part, row[column].meaning)));
@@ -349,6 +369,21 @@ mod tests {
         let mut bytes = Vec::new();
         layout.write_row(&mut bytes, &row("id-2-and-more", "longer than before", "2", "")).unwrap();
         assert_eq!(String::from_utf8(bytes).unwrap(), "id-2-and-more  lon…  2\n");
+    }
+
+    #[test]
+    fn an_error_after_many_rows_without_one_is_not_squeezed() {
+        let first = [row("id-1", "ab", "1", "")];
+        for (columns, expected) in [
+            (18, "id-2  ab    2\n    no route to h…\n"),
+            (40, "id-2  ab    2  no route to host in zone…\n"),
+            (60, "id-2  ab    2  no route to host in zone a\n"),
+        ] {
+            let layout = Layout::new(COLUMNS, &first, Canvas { width: Some(columns), has_color: false });
+            let mut bytes = Vec::new();
+            layout.write_row(&mut bytes, &row("id-2", "ab", "2", "no route to host in zone a")).unwrap();
+            assert_eq!(String::from_utf8(bytes).unwrap(), expected, "{columns}");
+        }
     }
 
     #[test]

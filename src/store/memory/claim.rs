@@ -11,7 +11,7 @@ use crate::store::{ClaimRequest, Claimed, PARKING_THRESHOLD};
 
 pub(super) fn claim(state: &mut State, request: &ClaimRequest, ids: &dyn IdSource) -> Vec<Claimed> {
     unpark(state, request);
-    let mut queues = queues(state, request);
+    let queues = queues(state, request);
     let mut blocked: BTreeMap<QueueName, Vec<DeliveryId>> = BTreeMap::new();
     let mut token = None;
     let mut claimed = Vec::new();
@@ -19,17 +19,12 @@ pub(super) fn claim(state: &mut State, request: &ClaimRequest, ids: &dyn IdSourc
         if claimed.len() >= request.limit {
             break;
         }
-        let Some(delivery) = state.deliveries.get(&id) else { continue };
-        let name = QueueName::of(delivery);
-        let queue = name.as_ref().and_then(|name| queues.get_mut(name));
-        match (name, queue) {
-            (Some(name), Some(queue)) if queue.blocks(delivery) => blocked.entry(name).or_default().push(id),
-            (_, queue) => {
-                let token = token.get_or_insert_with(|| fresh_token(ids, request.now));
-                claimed.extend(take(state, &id, token, request));
-                queue.into_iter().for_each(|queue| queue.running = Some(id.clone()));
-            }
+        if let Some(name) = state.deliveries.get(&id).and_then(|delivery| waits_in(&queues, delivery)) {
+            blocked.entry(name).or_default().push(id);
+            continue;
         }
+        let token = token.get_or_insert_with(|| fresh_token(ids, request.now));
+        claimed.extend(take(state, &id, token, request));
     }
     park(state, blocked, request.now);
     claimed
@@ -53,24 +48,22 @@ impl QueueName {
 struct Queue {
     /// The lowest sequence.
     head: Option<i64>,
-    /// The one that runs under a live lease, or was taken by this claim.
-    running: Option<DeliveryId>,
+    /// Whether one runs under a live lease.
+    running: bool,
     /// The lowest sequence in lane parked, and its delivery.
     parked: Option<(Option<i64>, DeliveryId)>,
 }
 
 impl Queue {
-    /// Rule 2: an earlier one is unfinished, or another one runs. Since whatever this claim takes counts as running,
-    /// rule 5, one delivery of a queue in one call, is the same rule.
-    fn blocks(&self, delivery: &Delivery) -> bool {
-        self.head < delivery.sequence || self.running.as_ref().is_some_and(|running| *running != delivery.id)
+    /// Rule 2: an earlier one is unfinished, or one runs, which is another one since `due` does not run. Only the head
+    /// passes, so that whatever else the call meets of the queue waits: rule 5, one delivery of a queue in one call.
+    fn blocks(&self, due: &Delivery) -> bool {
+        self.head < due.sequence || self.running
     }
 
     fn add(&mut self, delivery: &Delivery, now: Timestamp) {
         self.head = self.head.min(delivery.sequence);
-        if delivery.is_running(now) {
-            self.running = Some(delivery.id.clone());
-        }
+        self.running |= delivery.is_running(now);
         if delivery.lane == Lane::Parked {
             let candidate = (delivery.sequence, delivery.id.clone());
             self.parked = self.parked.take().into_iter().chain([candidate]).min();
@@ -83,10 +76,16 @@ fn queues(state: &State, request: &ClaimRequest) -> BTreeMap<QueueName, Queue> {
     let mut queues = BTreeMap::new();
     for delivery in state.deliveries.values().filter(|delivery| concerns(request, delivery)) {
         let Some(name) = QueueName::of(delivery) else { continue };
-        let empty = || Queue { head: delivery.sequence, running: None, parked: None };
+        let empty = || Queue { head: delivery.sequence, running: false, parked: None };
         queues.entry(name).or_insert_with(empty).add(delivery, request.now);
     }
     queues
+}
+
+/// The queue in which the delivery has to wait, if any.
+fn waits_in(queues: &BTreeMap<QueueName, Queue>, delivery: &Delivery) -> Option<QueueName> {
+    let name = QueueName::of(delivery)?;
+    queues.get(&name)?.blocks(delivery).then_some(name)
 }
 
 fn concerns(request: &ClaimRequest, delivery: &Delivery) -> bool {

@@ -27,7 +27,7 @@ pub(super) async fn purge_batch(store: &MongoStore, request: &PurgeRequest) -> R
         if old.is_empty() {
             return Ok(PurgeBatch::default());
         }
-        let batch = delete(store, request, old).await?;
+        let batch = transaction::to_the_end(delete(store.clone(), *request, old)).await?;
         // Where all of them moved meanwhile, the batch is read again: an empty one would mean that nothing is left.
         if batch.deliveries > 0 {
             return Ok(batch);
@@ -80,11 +80,10 @@ pub(super) fn purges(request: &PurgeRequest) -> Vec<Purge> {
     completed.into_iter().chain(dead).collect()
 }
 
-async fn delete(store: &MongoStore, request: &PurgeRequest, old: Vec<Old>) -> Result<PurgeBatch> {
+async fn delete(store: MongoStore, request: PurgeRequest, old: Vec<Old>) -> Result<PurgeBatch> {
     let deleted = Arc::new(Mutex::new(PurgeBatch::default()));
     let old = Arc::new(old);
-    let request = *request;
-    transaction::run(store, &mut |transaction| {
+    transaction::run(&store, &mut |transaction| {
         let (store, old, deleted) = (store.clone(), old.clone(), deleted.clone());
         Box::pin(async move {
             let session = session_of(transaction)?;
@@ -166,7 +165,7 @@ pub(super) async fn prune_keys(store: &MongoStore, request: &PruneRequest) -> Re
     let idle = idle(store, counters).await?;
     let pruned = match idle.is_empty() || request.dry_run {
         true => idle.len() as u64,
-        false => delete_counters(store, idle).await?,
+        false => transaction::to_the_end(delete_counters(store.clone(), idle)).await?,
     };
     Ok(PruneBatch { examined, pruned, last })
 }
@@ -206,10 +205,10 @@ pub(super) fn used_keys(keys: &[&str]) -> Vec<Document> {
     ]
 }
 
-async fn delete_counters(store: &MongoStore, idle: Vec<KeySequence>) -> Result<u64> {
+async fn delete_counters(store: MongoStore, idle: Vec<KeySequence>) -> Result<u64> {
     let deleted = Arc::new(Mutex::new(0));
     let idle = Arc::new(idle);
-    transaction::run(store, &mut |transaction| {
+    transaction::run(&store, &mut |transaction| {
         let (store, idle, deleted) = (store.clone(), idle.clone(), deleted.clone());
         Box::pin(async move {
             let session = session_of(transaction)?;

@@ -122,20 +122,41 @@ pub(super) async fn run(store: &MongoStore, work: &mut TransactionWork<'_>) -> R
     }
 }
 
+/// Runs a call to its end even when the caller drops it half-way.
+///
+/// A command that was abandoned on its way may reach the server after the abort that follows it, and its transaction then
+/// holds the documents that it touched until the server gives it up, a minute later.
+pub(super) async fn to_the_end<T: Send + 'static>(call: impl Future<Output = T> + Send + 'static) -> T {
+    match tokio::spawn(call).await {
+        Ok(result) => result,
+        Err(error) => match error.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            // The runtime is shutting down, and this task with it.
+            Err(_) => std::future::pending().await,
+        },
+    }
+}
+
 /// Appends in a transaction of its own.
 pub(super) async fn append(store: &MongoStore, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {
+    let store = store.clone();
     let events: Arc<[NewEvent]> = events.into();
-    let appended = Arc::new(Mutex::new(Vec::new()));
-    run(store, &mut |transaction| {
-        let (events, appended) = (events.clone(), appended.clone());
-        Box::pin(async move {
-            *appended.lock().await = transaction.append(&events, now).await?;
-            Ok(())
+    to_the_end(async move {
+        let keys = events.iter().filter_map(|event| event.key.as_deref());
+        let _turn = store.key_locks.acquire(keys.collect()).await;
+        let appended = Arc::new(Mutex::new(Vec::new()));
+        run(&store, &mut |transaction| {
+            let (events, appended) = (events.clone(), appended.clone());
+            Box::pin(async move {
+                *appended.lock().await = transaction.append(&events, now).await?;
+                Ok(())
+            })
         })
+        .await?;
+        let appended = std::mem::take(&mut *appended.lock().await);
+        Ok(appended)
     })
-    .await?;
-    let appended = std::mem::take(&mut *appended.lock().await);
-    Ok(appended)
+    .await
 }
 
 /// Whether the transaction as a whole can be run again.
