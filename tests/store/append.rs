@@ -334,6 +334,7 @@ async fn sixteen_appenders_leave_no_gap_and_claims_see_them_in_order(fixture: &F
 /// Were a higher sequence ever committed before a lower one, the claims beside would run it first.
 async fn claims_beside_appends_see_a_key_in_order(fixture: &Fixture) {
     const TOTAL: usize = 120;
+    const PATIENCE: usize = 10_000;
     let appends = join_all((0..4).map(|_| async {
         for _ in 0..TOTAL / 4 {
             fixture.append(&[keyed("hot")]).await;
@@ -341,8 +342,11 @@ async fn claims_beside_appends_see_a_key_in_order(fixture: &Fixture) {
     }));
     let claims = async {
         let mut ran = Vec::new();
-        while ran.len() < TOTAL {
+        for _ in 0..PATIENCE {
             ran.extend(fixture.drain(1).await.iter().filter_map(|delivery| delivery.sequence));
+            if ran.len() == TOTAL {
+                break;
+            }
             tokio::task::yield_now().await;
         }
         ran
