@@ -150,6 +150,7 @@ async fn a_new_handler_adds_just_its_delivery(fixture: &Fixture) {
 
 async fn a_new_handler_joins_the_key_at_the_place_of_the_event(fixture: &Fixture) {
     fixture.append(&[keyed("a").id("e-1"), keyed("a").id("e-2")]).await;
+    fixture.clock.advance(SECOND);
     let late = NewEvent { handlers: vec![OTHER_HANDLER.into()], ..keyed("a").id("e-1") };
     let added = fixture.publish(late).await;
     let delivery = fixture.get(&added).await;
