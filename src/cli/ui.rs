@@ -150,7 +150,7 @@ impl Ui {
     /// Reports an error: what happened, its causes, and what to do next.
     pub fn report(&self, error: &CliError) {
         let Some(message) = error.message() else { return };
-        self.say_labelled(Meaning::Error, "error", message);
+        self.say_labelled(Meaning::Error, "error", &message);
         for cause in error.causes() {
             self.say_labelled(Meaning::Muted, "caused by", &cause);
         }
