@@ -102,9 +102,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// half: they run when no later one is running, and block those not yet claimed.
     ///
     /// *Parking.* When one claim finds [`PARKING_THRESHOLD`] or more blocked deliveries of a key, they may be moved to
-    /// lane parked, which the claim scan leaves out. Each claim first returns the lowest parked delivery of every key
-    /// without an unfinished predecessor to lane ready. This looks at the state and never at an event, so that a crash
-    /// at any point can delay a key by one claim and never strand it. Parked deliveries keep their `dueAt`.
+    /// lane parked, which the claim scan leaves out. Every claim also considers the lowest parked delivery of every key
+    /// without an unfinished predecessor, as if it were in lane ready. This looks at the state and never at an event, so
+    /// that a crash at any point can delay a key by one claim and never strand it. Parked deliveries keep their `dueAt`.
     ///
     /// When it fails after some were taken, those are returned and the error waits for the next call.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>>;
