@@ -1,5 +1,7 @@
 //! Handlers whose writes and completion commit in one MongoDB transaction.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;

@@ -30,6 +30,9 @@ async fn one_hot_key_keeps_the_invariant(fixture: &Fixture) {
 /// Longer than any test: a lease that runs out while its claim is not yet confirmed is not put back.
 const ENDLESS: Duration = Duration::from_secs(365 * 86_400);
 
+/// So many claims of one worker in a row do not come back empty while the others get on.
+const STANDSTILL: usize = 5_000;
+
 /// How much is thrown at the store.
 struct Load {
     seed: u64,
@@ -93,6 +96,7 @@ impl Scene<'_> {
 
     async fn work(&self, seed: u64) {
         let mut random = fastrand::Rng::with_seed(seed);
+        let mut empty_answers = 0;
         while !self.over.get() {
             let request = ClaimRequest { lease: ENDLESS, ..self.fixture.request(random.usize(1..=4)) };
             let before = self.observer.unfinished();
@@ -103,6 +107,8 @@ impl Scene<'_> {
             for one in &claimed {
                 self.finish(one, &mut random).await;
             }
+            empty_answers = if claimed.is_empty() { empty_answers + 1 } else { 0 };
+            assert!(empty_answers < STANDSTILL, "everything stands still");
             if claimed.is_empty() {
                 self.fixture.clock.advance(SECOND);
                 tokio::task::yield_now().await;

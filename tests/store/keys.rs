@@ -96,6 +96,7 @@ async fn counters_of_keys_with_deliveries_are_kept(fixture: &Fixture) {
     fixture.publish_dead(keyed("dead")).await;
     fixture.publish(keyed("completed")).await;
     fixture.complete(&fixture.claim_only().await).await;
+    assert_eq!(prune_all(fixture, 100, true).await, (3, 1));
     fixture.publish(keyed("processing")).await;
     fixture.claim_only().await;
     fixture.publish(keyed("pending")).await;

@@ -135,10 +135,11 @@ async fn a_parked_key_runs_on_when_its_head_is_buried_and_purged(fixture: &Fixtu
 }
 
 async fn a_parked_key_runs_on_when_its_head_comes_back_late(fixture: &Fixture) {
-    let (head, _) = parked_behind_a_runner(fixture).await;
+    let (head, parked) = parked_behind_a_runner(fixture).await;
     let retry = Outcome::Reschedule { available_at: fixture.later(HOUR), failure: failure() };
     assert_eq!(fixture.settle(&head, retry).await, Fenced::Applied);
     assert_eq!(fixture.claim(10).await, []);
+    assert_eq!(fixture.parked().await, parked.len());
     fixture.clock.advance(HOUR);
     assert_runs_on_from(fixture, 1).await;
 }

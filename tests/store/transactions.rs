@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use futures_util::FutureExt as _;
 use futures_util::future::join_all;
 use relayctl::model::{EventId, Status};
+use relayctl::store::memory::MemoryTransaction;
+use relayctl::store::mongo::MongoTransaction;
 use relayctl::store::{ErrorKind, Fenced, StoreError};
 use serde_json::json;
 
@@ -25,6 +27,7 @@ conformance![
     a_session_without_transaction_is_refused,
     a_failure_of_the_work_aborts_and_is_returned,
     work_runs_again_after_a_conflict_and_counts_once,
+    the_backends_own_transaction_is_within_reach,
     a_completion_is_done_when_the_transaction_commits,
     a_completion_is_not_done_when_the_transaction_aborts,
     a_completion_without_lease_says_so_and_lets_the_caller_commit,
@@ -191,6 +194,18 @@ async fn work_runs_again_after_a_conflict_and_counts_once(fixture: &Fixture) {
     sequences.sort_unstable();
     assert_eq!(sequences, [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(fixture.counter("hot").await, Some(8));
+}
+
+async fn the_backends_own_transaction_is_within_reach(fixture: &Fixture) {
+    fixture
+        .store
+        .transaction(&mut |transaction| {
+            let own = transaction.as_any_mut();
+            assert!(own.is::<MemoryTransaction>() || own.is::<MongoTransaction>());
+            async { Ok(()) }.boxed()
+        })
+        .await
+        .unwrap();
 }
 
 async fn a_completion_is_done_when_the_transaction_commits(fixture: &Fixture) {

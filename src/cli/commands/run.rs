@@ -41,7 +41,10 @@ pub const DOCS: Docs = Docs {
             "relayctl run --handlers handlers.toml --check",
             "Check the file and its commands, and run nothing.",
         ),
-        ("relayctl run --once projector -- ./project.sh", "From cron: work off what is due, and end."),
+        (
+            "relayctl run -q --once projector -- ./project.sh",
+            "From cron: work off what is due, and tell troubles.",
+        ),
     ],
     exits: BULK_EXITS,
 };

@@ -3,6 +3,7 @@
 use std::io;
 use std::num::NonZeroU64;
 
+use anyhow::Context as _;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 
@@ -200,11 +201,10 @@ async fn by_ids(
 }
 
 async fn read_ids() -> CliResult<Vec<DeliveryId>> {
-    let unreadable = |error| CliError::failed("cannot read ids from standard input").with_source(error);
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut ids = Vec::new();
     let mut number = 0_u64;
-    while let Some(line) = lines.next_line().await.map_err(unreadable)? {
+    while let Some(line) = lines.next_line().await.context("cannot read ids from standard input")? {
         number += 1;
         let id = line.trim();
         if id.is_empty() {

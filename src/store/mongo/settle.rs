@@ -27,13 +27,9 @@ pub(super) async fn settle(
 }
 
 async fn settle_one(store: &MongoStore, settlement: &Settlement, now: Timestamp) -> Result<Fenced> {
-    let statement = doc! {
-        "q": fence(&settlement.lease),
-        "u": update(&settlement.outcome, now),
-        "hint": { "_id": 1 },
-    };
-    let changed = store.update_deliveries(DOING, vec![statement]).await?;
-    Ok(if changed == 0 { Fenced::LeaseLost } else { Fenced::Applied })
+    let update = update(&settlement.outcome, now);
+    let passed = store.update_delivery(DOING, fence(&settlement.lease), update).await?;
+    Ok(if passed { Fenced::Applied } else { Fenced::LeaseLost })
 }
 
 /// Completes with the transaction of `session`.
