@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use mongodb::bson::{DateTime, Document, doc};
 use mongodb::options::{DatabaseOptions, Hint, ReadConcern, WriteConcern};
-use mongodb::{Collection, Database};
+use mongodb::{Client, Collection, Database};
 use relayctl::model::Timestamp;
 use relayctl::store::mongo::{DEFAULT_PREFIX, MongoOptions, MongoStore};
 use relayctl::store::{ClaimRequest, Store as _};
@@ -129,7 +129,7 @@ impl Outbox {
             Indexes::Ours => outbox.store()?.setup().await.map(drop)?,
             Indexes::Published => published::create_indexes(&outbox.deliveries).await?,
         }
-        lab.settle_down().await?;
+        settle_down(&lab.client).await?;
         Ok(outbox)
     }
 
@@ -201,15 +201,16 @@ impl Outbox {
 
     /// Brings back what was loaded: what was finished, and what was parked.
     pub async fn reset(&mut self) -> Result<()> {
-        let parked = self.deliveries.find(doc! { "handler": HANDLER, "lane": "parked" }).limit(1);
-        if parked.await?.advance().await? {
-            let parked = doc! { "handler": HANDLER, "lane": "parked" };
-            self.deliveries.update_many(parked, doc! { "$set": { "lane": "ready" } }).await?;
-        }
+        let parked = doc! { "handler": HANDLER, "lane": "parked" };
+        let ready = doc! { "$set": { "lane": "ready" } };
+        let parked = self.deliveries.update_many(parked, ready).await?.modified_count;
         for ids in std::mem::take(&mut self.changed).chunks(BATCH) {
             self.deliveries.update_many(doc! { "_id": { "$in": ids } }, restoration()).hint(by_id()).await?;
         }
         self.known = 0;
+        if parked > 0 {
+            settle_down(self.database.client()).await?;
+        }
         Ok(())
     }
 
@@ -221,6 +222,12 @@ impl Outbox {
 async fn insert(collection: &Collection<Document>, documents: Vec<Document>) -> Result<()> {
     let acknowledged = WriteConcern::builder().w(mongodb::options::Acknowledgment::Nodes(1)).build();
     collection.insert_many(documents).ordered(false).write_concern(acknowledged).await?;
+    Ok(())
+}
+
+/// Writes what was changed to disk now, so that the server does not do it while something is measured.
+async fn settle_down(client: &Client) -> Result<()> {
+    client.database("admin").run_command(doc! { "fsync": 1 }).await?;
     Ok(())
 }
 

@@ -64,12 +64,6 @@ impl Lab {
         Ok(())
     }
 
-    /// Writes what was loaded to disk now, so that the server does not do it while something is measured.
-    pub async fn settle_down(&self) -> Result<()> {
-        self.client.database("admin").run_command(doc! { "fsync": 1 }).await?;
-        Ok(())
-    }
-
     pub async fn close(self) {
         self.client.shutdown().immediate(true).await;
     }

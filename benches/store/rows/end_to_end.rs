@@ -1,5 +1,5 @@
 //! The worker with a handler that does nothing, beside raw updates that lease and complete known deliveries in batches
-//! of the size that the worker claimed.
+//! of the size that the worker claimed, and never smaller than its slots: small claims shall not make the floor slow.
 
 use anyhow::{Result, ensure};
 use futures_util::future::try_join;
@@ -36,7 +36,7 @@ async fn measure(lab: &Lab, rows: Rows, seed: fn(usize, usize) -> Seed) -> Resul
     let mut measured = Vec::new();
     for (slots, name) in rows.into_iter().filter(|(_, name)| lab.wants(name)) {
         let share = if slots == 1 { 4 } else { 1 };
-        let contest = Contest { lab, slots, count: lab.size(4_000, 10_000) / share, seed };
+        let contest = Contest { lab, slots, count: lab.size(8_000, 16_000) / share, seed };
         measured.push(contest.run(name).await?);
         lab.clear().await?;
     }
@@ -63,10 +63,10 @@ impl Contest<'_> {
             Outbox::load(self.lab, "overlapped", Indexes::Ours, seeds()).await?,
         ];
         let (mut rates, mut floor, mut overlapped) = <(Samples, Samples, Samples)>::default();
-        let (mut batches, mut largest) = (Samples::default(), 0.0);
+        let (mut batches, mut claims, mut largest) = (Samples::default(), Samples::default(), 0.0);
         for turn in 0..turns {
             let Work { rate, claim_sizes } = work(&ours, self.subscription(), self.count as u64).await?;
-            let batch = (claim_sizes.mean().round() as usize).max(1);
+            let batch = (claim_sizes.mean().round() as usize).max(self.slots);
             let ids = turn * self.count..(turn + 1) * self.count;
             let bare = lease_and_complete(&raw[0], &raw[0].due_in_order()[ids.clone()], batch).await?;
             let side_by_side = overlap(&raw[1], &raw[1].due_in_order()[ids], batch).await?;
@@ -75,6 +75,7 @@ impl Contest<'_> {
                 floor.add(bare);
                 overlapped.add(side_by_side);
                 batches.add(batch as f64);
+                claims.add(claim_sizes.mean());
                 largest = claim_sizes.largest().max(largest);
             }
         }
@@ -85,6 +86,7 @@ impl Contest<'_> {
             "deliveries": self.count,
             "slots": self.slots,
             "batch": batches.median(),
+            "claim": claims.median(),
             "largestClaim": largest,
             "overlappedFloor": overlapped.median(),
             "overlappedRatio": rate / overlapped.median(),

@@ -14,7 +14,7 @@ use crate::data::{NOW, Outbox};
 use crate::harness::{Samples, per_second};
 
 /// However slow the worker is, it is stopped after so long, and its rate is that of what it did.
-const AT_MOST: Duration = Duration::from_secs(8);
+const AT_MOST: Duration = Duration::from_secs(6);
 
 /// What a worker did.
 pub struct Work {
