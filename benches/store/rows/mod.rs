@@ -159,7 +159,11 @@ pub static SCENARIOS: &[Scenario] = &[
         run: |lab| Box::pin(backlog::blocked_keys(lab)),
     },
     Scenario {
-        rows: &[bounded("claim-100-history", AtMost(1.2), "claim 100 with 1M completed history / without")],
+        rows: &[bounded(
+            "claim-100-history",
+            AtMost(1.2),
+            "claim 100 with 1M completed history (quick: 200k) / without",
+        )],
         run: |lab| Box::pin(backlog::history(lab)),
     },
     Scenario {
@@ -175,7 +179,7 @@ pub static SCENARIOS: &[Scenario] = &[
             bounded(
                 "end-to-end-unkeyed",
                 AtLeast(0.7),
-                "a no-op handler with 32 slots, per second / known ids leased and completed in batches of the same size",
+                "a no-op handler with 32 slots, per second / known ids leased and completed in batches as large as its claims, at least 32",
             ),
             informative("end-to-end-unkeyed-1", "the same with 1 slot"),
             informative("end-to-end-unkeyed-8", "the same with 8 slots"),
@@ -202,7 +206,7 @@ pub static SCENARIOS: &[Scenario] = &[
         rows: &[bounded(
             "purge",
             AtMost(1.5),
-            "purge of 100k completed with their events / plain deletes in batches of the same size",
+            "purge of 100k completed (quick: 30k) with their events / plain deletes in batches of the same size",
         )],
         run: |lab| Box::pin(purge::purge(lab)),
     },
