@@ -65,6 +65,12 @@ impl CliError {
         self
     }
 
+    /// Says where it happened; what was said before becomes the cause.
+    pub fn within(mut self, message: String) -> Self {
+        self.error = self.error.map(|error| error.context(message));
+        self
+    }
+
     /// Gives it another exit code.
     pub fn with_exit(mut self, exit: Exit) -> Self {
         self.exit = exit;

@@ -35,7 +35,7 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
             };
             Ok(Arc::new(MongoStore::connect(url, mongo).await?))
         }
-        Some(scheme) => Err(unsupported(format!("there is no store for URLs that begin with `{scheme}://`"))),
+        Some(scheme) => Err(unsupported(format!("there is no store for URLs of the scheme `{scheme}`"))),
         None => Err(unsupported("the store's URL has no scheme, such as mongodb://".to_owned())),
     }
 }

@@ -69,7 +69,8 @@ impl TransactionalHandler for Writer {
     }
 }
 
-/// Delivers one event; returns the counts, the delivery's status, the application's document, and how often the handler ran.
+/// Delivers one event; returns the counts, the delivery's status, the application's document, and how often the
+/// handler ran.
 async fn deliver(then: Then) -> (Counts, String, Document, usize) {
     let fixture = Fixture::new().await;
     let totals = fixture.store.database().collection::<Document>("totals");

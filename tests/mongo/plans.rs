@@ -187,6 +187,7 @@ async fn heavy_every_query_runs_on_an_index() {
     operator_queries(&fixture, &spy).await;
     worker_queries(&fixture, &spy).await;
     retention_queries(&fixture, &spy).await;
+    claim_behind_a_backlog(&fixture, &spy).await;
     spy.store.close().await;
     fixture.end().await;
 }
@@ -251,6 +252,37 @@ async fn worker_queries(fixture: &Fixture, spy: &Spy) {
     let store: &dyn Store = &spy.store;
     let _ = store.settle_one(&claimed[0].lease, relayctl::store::Outcome::Complete, NOW).await.unwrap();
     assert_indexed(fixture, "settle", spy.queries()).await;
+}
+
+/// Ten thousand deliveries wait behind the heads of fifty keys; beside them one keyed and one unkeyed can run.
+async fn claim_behind_a_backlog(fixture: &Fixture, spy: &Spy) {
+    let due = |seconds: u64| DateTime::from_millis(later(seconds).as_millis());
+    let waiting = |id: String, key: i64, sequence: i64, due_at: DateTime| {
+        doc! {
+            "_id": id, "eventId": format!("of {key}-{sequence}"), "handler": "busy", "status": "pending", "lane": "ready",
+            "key": format!("busy{key}"), "sequence": sequence, "dueAt": due_at, "availableAt": due_at,
+        }
+    };
+    let backlog = (0..10_000_i64).map(|n| {
+        let (key, sequence) = (n % 50, n / 50);
+        waiting(format!("b{n:05}"), key, sequence, due(if sequence == 0 { 9_000 } else { 0 }))
+    });
+    fixture.deliveries().insert_many(backlog).await.expect("backlog");
+    let mut unkeyed = waiting("unkeyed".into(), 51, 1, due(5));
+    unkeyed.remove("key");
+    unkeyed.remove("sequence");
+    let ready = [waiting("keyed".into(), 50, 1, due(4)), unkeyed];
+    fixture.deliveries().insert_many(ready).await.expect("ready");
+    spy.queries();
+    let claimed = spy.store.claim(&claim_request(&["busy"], 10, later(60))).await.unwrap();
+    assert_eq!(crate::fixture::ids(&claimed), ["keyed", "unkeyed"]);
+    let queries = spy.queries();
+    assert!(queries.len() <= 20, "{} queries", queries.len());
+    for query in queries.iter().filter(|query| query.contains_key("aggregate")) {
+        let stages = explain(fixture, query).await;
+        assert!(stages.contains("DISTINCT_SCAN") && !stages.contains("FETCH"), "{stages:?} for {query}");
+    }
+    assert_indexed(fixture, "claim behind a backlog", queries).await;
 }
 
 async fn retention_queries(fixture: &Fixture, spy: &Spy) {

@@ -3,9 +3,10 @@
 //! MongoDB has no rows to lock and skip, so a claim is optimistic. Each page of due deliveries takes three steps, each
 //! one round trip or several side by side:
 //!
-//! 1. *look*: a page of the claim index; for the keys on it, the head of each (the unfinished delivery of the lowest
-//!    sequence, by a skip scan of the `open` index) and the live leases. Unkeyed deliveries and heads without a live lease
-//!    are eligible.
+//! 1. *look*: a page of the claim index, and the parked heads; for the keys among them, the head of each (the unfinished
+//!    delivery of the lowest sequence, by a skip scan of the `open` index) and the live leases. Unkeyed deliveries and heads
+//!    without a live lease are eligible. Where the page holds little but blocked deliveries, the next look is at the unkeyed
+//!    ones and the heads of all keys, which costs with the number of keys and not with that of what waits behind them.
 //! 2. *take*: one update command with a fresh token, one statement for each state that was seen. Its filter is evaluated
 //!    for each document in one go, and a delivery that was taken is no longer due: one claimer wins.
 //! 3. *confirm*: reads what was won, and looks at heads and live leases again. A delivery that is not its key's head, or
@@ -34,6 +35,9 @@ const DOING: &str = "claiming deliveries";
 /// Candidates on a page: some more than asked for, since some are blocked.
 const SMALLEST_PAGE: usize = 64;
 const LARGEST_PAGE: usize = 1_000;
+
+/// The most candidates to meet in the claim scan. Where so many would not do, the heads are looked for instead.
+const MOST_SCANNED: usize = 2_000;
 
 /// Deliveries parked in one write.
 const PARK_BATCH: usize = 10_000;
@@ -96,6 +100,11 @@ impl Candidate {
         })
     }
 
+    /// The oldest first.
+    fn by_age(a: &Self, b: &Self) -> std::cmp::Ordering {
+        (a.due_at, &a.id).cmp(&(b.due_at, &b.id))
+    }
+
     fn handler_key(&self) -> Option<HandlerKey> {
         self.key.clone().map(|key| (self.handler.clone(), key))
     }
@@ -138,7 +147,7 @@ impl Candidate {
 }
 
 /// The blocked deliveries of a key that one claim met.
-type Blocked = HashMap<HandlerKey, Vec<String>>;
+type Blocked = HashMap<HandlerKey, HashSet<String>>;
 
 /// One claim in progress.
 struct Claim<'a> {
@@ -149,9 +158,14 @@ struct Claim<'a> {
     blocked: Blocked,
 }
 
+/// A place in the order of claims: due time, and id.
+type Place = (DateTime, String);
+
 /// A stretch of the claim scan.
 struct Page {
     candidates: Vec<Candidate>,
+    /// The place of the last one that the scan met.
+    last: Option<Place>,
     /// Whether more may follow.
     is_full: bool,
 }
@@ -175,15 +189,23 @@ impl KeyStates {
 
 impl Claim<'_> {
     async fn run(&mut self) -> Result<()> {
-        let page_size = (self.request.limit.saturating_mul(2)).clamp(SMALLEST_PAGE, LARGEST_PAGE);
-        let (unparked, page) = try_join(self.unpark(), self.page(None, page_size)).await?;
-        let mut page = if unparked == 0 { page } else { self.page(None, page_size).await? };
+        let size = (self.request.limit.saturating_mul(2)).clamp(SMALLEST_PAGE, LARGEST_PAGE);
+        let (mut page, parked) = try_join(self.page(None, size), self.parked_heads()).await?;
+        page.candidates.extend(parked);
+        page.candidates.sort_by(Candidate::by_age);
+        let mut met = 0;
         loop {
-            self.take_from(&page.candidates).await?;
-            let Some(last) = page.candidates.last().filter(|_| page.is_full && self.missing() > 0) else {
+            let eligible = self.take_from(&page.candidates).await?;
+            met += page.candidates.len();
+            if self.missing() == 0 || !page.is_full {
+                break;
+            }
+            let is_fruitful = self.missing().saturating_mul(met) <= eligible.saturating_mul(MOST_SCANNED);
+            let Some(last) = page.last.clone().filter(|_| is_fruitful && met < MOST_SCANNED) else {
+                self.take_heads().await?;
                 break;
             };
-            page = self.page(Some(last), LARGEST_PAGE).await?;
+            page = self.page(Some(&last), LARGEST_PAGE).await?;
         }
         self.park().await
     }
@@ -194,55 +216,139 @@ impl Claim<'_> {
 
     /// Due deliveries in lane ready, the oldest first, behind a place in that order. Documents that make no sense are no
     /// candidates.
-    async fn page(&self, after: Option<&Candidate>, size: usize) -> Result<Page> {
+    async fn page(&self, after: Option<&Place>, size: usize) -> Result<Page> {
         let mut due = doc! { "$lte": date(self.request.now) };
         let mut filter = doc! { "handler": { "$in": &self.request.handlers }, "lane": "ready" };
-        if let Some(last) = after {
-            due.insert("$gte", last.due_at);
-            filter.insert(
-                "$or",
-                vec![doc! { "dueAt": { "$gt": last.due_at } }, doc! { "_id": { "$gt": &last.id } }],
-            );
+        if let Some((due_at, id)) = after {
+            due.insert("$gte", *due_at);
+            filter.insert("$or", vec![doc! { "dueAt": { "$gt": *due_at } }, doc! { "_id": { "$gt": id } }]);
         }
         filter.insert("dueAt", due);
+        let by_claim = Hint::Name(schema::CLAIM.to_owned());
+        let documents = self.read(filter, by_claim, Some((doc! { "dueAt": 1, "_id": 1 }, size))).await?;
+        let candidates: Vec<Candidate> =
+            documents.iter().filter_map(|document| Candidate::read(document)).collect();
+        let last = candidates.last().map(|last| (last.due_at, last.id.clone()));
+        Ok(Page { candidates, last, is_full: documents.len() == size })
+    }
+
+    async fn read(
+        &self,
+        filter: Document,
+        hint: Hint,
+        order: Option<(Document, usize)>,
+    ) -> Result<Vec<RawDocumentBuf>> {
         let mut fields = doc! { "handler": 1, "key": 1 };
         fields.extend(TAKEN_FIELDS.into_iter().map(|field| (field.to_owned(), Bson::Int32(1))));
         let deliveries = self.store.deliveries();
-        let cursor = deliveries
-            .find(filter)
-            .sort(doc! { "dueAt": 1, "_id": 1 })
-            .hint(Hint::Name(schema::CLAIM.to_owned()))
-            .projection(fields)
-            .limit(size as i64)
-            .batch_size(size as u32 + 1)
-            .await
-            .map_err(|error| classify(DOING, error))?;
-        let documents: Vec<RawDocumentBuf> =
-            cursor.try_collect().await.map_err(|error| classify(DOING, error))?;
-        let candidates = documents.iter().filter_map(|document| Candidate::read(document)).collect();
-        Ok(Page { candidates, is_full: documents.len() == size })
+        let mut find = deliveries.find(filter).hint(hint).projection(fields);
+        if let Some((sort, limit)) = order {
+            find = find.sort(sort).limit(limit as i64).batch_size(limit as u32 + 1);
+        }
+        let cursor = find.await.map_err(|error| classify(DOING, error))?;
+        cursor.try_collect().await.map_err(|error| classify(DOING, error))
+    }
+
+    /// Where the scan meets little but blocked deliveries, what can run is found without meeting these: unkeyed deliveries
+    /// have a stretch of the `open` index to themselves, and the heads of all keys are a skip scan of the rest.
+    async fn take_heads(&mut self) -> Result<()> {
+        let mut tried = HashSet::new();
+        loop {
+            let (unkeyed, heads) = try_join(self.unkeyed(), self.due_heads(&tried)).await?;
+            let mut candidates: Vec<Candidate> = unkeyed.into_iter().chain(heads).collect();
+            candidates.retain(|candidate| tried.insert(candidate.id.clone()));
+            if candidates.is_empty() {
+                return Ok(());
+            }
+            candidates.sort_by(Candidate::by_age);
+            self.take_from(&candidates).await?;
+            if self.missing() == 0 {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The oldest due deliveries without a key.
+    async fn unkeyed(&self) -> Result<Vec<Candidate>> {
+        let due = doc! { "$lte": date(self.request.now) };
+        let filter = doc! {
+            "handler": { "$in": &self.request.handlers },
+            "key": null,
+            "sequence": null,
+            "dueAt": due,
+        };
+        let by_open = Hint::Name(schema::OPEN.to_owned());
+        let limit = self.missing().clamp(SMALLEST_PAGE, LARGEST_PAGE);
+        let documents = self.read(filter, by_open, Some((doc! { "dueAt": 1, "_id": 1 }, limit))).await?;
+        Ok(documents.iter().filter_map(|document| Candidate::read(document)).collect())
+    }
+
+    /// The due heads of all keys but those that were tried, the oldest [`LARGEST_PAGE`] of them.
+    async fn due_heads(&self, tried: &HashSet<String>) -> Result<Vec<Candidate>> {
+        let now = date(self.request.now);
+        let scans = self.request.handlers.iter().map(|handler| async move {
+            group(self.store, schema::OPEN, due_heads_pipeline(handler, now)).await
+        });
+        let groups = try_join_all(scans).await?.concat();
+        let mut heads: Vec<Place> = groups
+            .iter()
+            .filter_map(|group| {
+                Some((*group.get_datetime("due").ok()?, group.get_str("head").ok()?.to_owned()))
+            })
+            .collect();
+        heads.retain(|(_, id)| !tried.contains(id));
+        heads.sort();
+        heads.truncate(LARGEST_PAGE);
+        self.candidates(heads.into_iter().map(|(_, id)| id).collect()).await
+    }
+
+    /// The parked heads that are due: they may run, although the claim scan leaves them out.
+    async fn parked_heads(&self) -> Result<Vec<Candidate>> {
+        let parked = self.request.handlers.iter().map(|handler| lowest_parked(self.store, handler));
+        let parked: Vec<(HandlerKey, Bson)> = try_join_all(parked).await?.concat();
+        if parked.is_empty() {
+            return Ok(Vec::new());
+        }
+        let keys = parked.iter().map(|(handler_key, _)| handler_key.clone()).collect();
+        let heads: HashMap<HandlerKey, Head> = heads(self.store, &keys).await?;
+        let freed = parked.iter().filter_map(|(handler_key, lowest)| {
+            heads.get(handler_key).filter(|head| head.sequence == *lowest).map(|head| head.id.clone())
+        });
+        self.candidates(freed.collect()).await
+    }
+
+    /// Those of these deliveries that are due.
+    async fn candidates(&self, ids: Vec<String>) -> Result<Vec<Candidate>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let filter = doc! { "_id": { "$in": ids }, "dueAt": { "$lte": date(self.request.now) } };
+        let documents = self.read(filter, Hint::Keys(doc! { "_id": 1 }), None).await?;
+        Ok(documents.iter().filter_map(|document| Candidate::read(document)).collect())
     }
 
     /// Takes what is eligible on a page, the oldest first, until the limit is reached or the page is used up.
-    async fn take_from(&mut self, page: &[Candidate]) -> Result<()> {
+    ///
+    /// Returns how many were eligible.
+    async fn take_from(&mut self, page: &[Candidate]) -> Result<usize> {
         let keys: HashSet<HandlerKey> = page.iter().filter_map(Candidate::handler_key).collect();
         let states = key_states(self.store, &keys, self.request.now).await?;
         let mut eligible = Vec::new();
         for candidate in page {
             match candidate.handler_key() {
                 Some(handler_key) if !states.allows(&handler_key, &candidate.id) => {
-                    self.blocked.entry(handler_key).or_default().push(candidate.id.clone());
+                    self.blocked.entry(handler_key).or_default().insert(candidate.id.clone());
                 }
                 _ => eligible.push(candidate),
             }
         }
-        let mut eligible = eligible.as_slice();
-        while self.missing() > 0 && !eligible.is_empty() {
-            let (now, later) = eligible.split_at(self.missing().min(eligible.len()));
+        let mut left = eligible.as_slice();
+        while self.missing() > 0 && !left.is_empty() {
+            let (now, later) = left.split_at(self.missing().min(left.len()));
             self.take(now).await?;
-            eligible = later;
+            left = later;
         }
-        Ok(())
+        Ok(eligible.len())
     }
 
     /// Takes candidates, confirms them, and puts back those that may not run.
@@ -331,29 +437,6 @@ impl Claim<'_> {
         Ok(claimed.collect())
     }
 
-    /// Brings the lowest parked delivery of each key that has no unfinished predecessor back to lane ready.
-    async fn unpark(&self) -> Result<u64> {
-        let parked = self.request.handlers.iter().map(|handler| lowest_parked(self.store, handler));
-        let parked: Vec<(HandlerKey, Bson)> = try_join_all(parked).await?.concat();
-        if parked.is_empty() {
-            return Ok(0);
-        }
-        let keys = parked.iter().map(|(handler_key, _)| handler_key.clone()).collect();
-        let heads: HashMap<HandlerKey, Head> = heads(self.store, &keys).await?;
-        let freed = parked.iter().filter_map(|(handler_key, lowest)| {
-            heads.get(handler_key).filter(|head| head.sequence == *lowest).map(|head| head.id.as_str())
-        });
-        let freed: Vec<&str> = freed.collect();
-        let statement = doc! {
-            "q": { "_id": { "$in": &freed }, "lane": "parked" },
-            "u": { "$set": { "lane": "ready" } },
-            "multi": true,
-            "hint": { "_id": 1 },
-        };
-        let statements = if freed.is_empty() { Vec::new() } else { vec![statement] };
-        self.store.update_deliveries("bringing parked deliveries back", statements).await
-    }
-
     /// Parks the keys of which this claim met many blocked deliveries.
     async fn park(&mut self) -> Result<()> {
         let many =
@@ -413,6 +496,16 @@ pub(super) fn head_pipeline(handler: &str, keys: &[&str]) -> Vec<Document> {
         doc! { "$match": { "handler": handler, "key": { "$in": keys }, "dueAt": { "$gte": BEGINNING } } },
         doc! { "$sort": { "key": 1, "sequence": 1 } },
         doc! { "$group": { "_id": "$key", "head": { "$first": "$_id" }, "sequence": { "$first": "$sequence" } } },
+    ]
+}
+
+/// The heads of all keys of a handler, those that are due.
+pub(super) fn due_heads_pipeline(handler: &str, now: DateTime) -> Vec<Document> {
+    vec![
+        doc! { "$match": { "handler": handler, "key": { "$gte": "" }, "dueAt": { "$gte": BEGINNING } } },
+        doc! { "$sort": { "key": 1, "sequence": 1 } },
+        doc! { "$group": { "_id": "$key", "head": { "$first": "$_id" }, "due": { "$first": "$dueAt" } } },
+        doc! { "$match": { "due": { "$lte": now } } },
     ]
 }
 
