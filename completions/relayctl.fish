@@ -403,7 +403,7 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l type -d 'The e
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l max-deliveries -d 'End after this many deliveries' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l concurrency -d 'How many deliveries run at once over all handlers; by default as many as the handlers\' own limits allow' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l timeout -d 'How long one attempt may take; 30s by default' -r
-complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l lease -d 'How long a lease lasts: after this time at the latest another worker takes over from one that died; 60s by default' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l lease -d 'How long a lease lasts: so long after a worker died, another one takes over at the latest; 60s by default' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l max-attempts -d 'After how many attempts a delivery is dead, unless its event says otherwise; 5 by default' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l grace -d 'How long commands may go on after the first signal' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l poll-interval -d 'The longest pause between two looks for work' -r

@@ -62,11 +62,6 @@ impl Context {
         Times { style: self.settings.time.value, now: self.now() }
     }
 
-    /// How long to look for a server.
-    pub fn connect_timeout(&self) -> Duration {
-        self.connect_timeout
-    }
-
     /// The store, opened on the first call. Later calls that find no server fail after the connect timeout.
     ///
     /// # Errors

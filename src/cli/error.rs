@@ -1,10 +1,10 @@
 //! Errors on their way to the screen: what happened, to what, and what to do next.
 
-use std::error::Error as StdError;
 use std::io;
 
 use super::exit::Exit;
 use crate::config::ConfigError;
+use crate::config::handlers::HandlersError;
 use crate::store::{ErrorKind, StoreError};
 
 /// The result of everything in this room.
@@ -14,16 +14,20 @@ pub type CliResult<T = ()> = Result<T, CliError>;
 #[derive(Debug)]
 pub struct CliError {
     exit: Exit,
-    /// `None` when there is nothing to tell: the reader of our output went away.
-    message: Option<String>,
+    /// What happened, to what, and its causes; `None` when there is nothing to tell: the reader of our output went away.
+    error: Option<anyhow::Error>,
     hints: Vec<String>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl CliError {
-    /// An error with its exit code and a message that says what happened, to what.
+    /// An error with its exit code, and a message that says what happened, to what.
     pub fn new(exit: Exit, message: impl Into<String>) -> Self {
-        CliError { exit, message: Some(message.into()), hints: Vec::new(), source: None }
+        CliError::caused(exit, anyhow::Error::msg(message.into()))
+    }
+
+    /// An error with its exit code, whose text is the message, and whose sources are the causes.
+    fn caused(exit: Exit, error: impl Into<anyhow::Error>) -> Self {
+        CliError { exit, error: Some(error.into()), hints: Vec::new() }
     }
 
     /// The command failed.
@@ -44,9 +48,9 @@ impl CliError {
     /// Standard output could not be written. When its reader went away there is nothing to tell, and all is well.
     pub fn output(error: io::Error) -> Self {
         if error.kind() == io::ErrorKind::BrokenPipe {
-            return CliError { exit: Exit::Done, message: None, hints: Vec::new(), source: None };
+            return CliError { exit: Exit::Done, error: None, hints: Vec::new() };
         }
-        CliError::failed("cannot write to standard output").with_source(error)
+        anyhow::Error::new(error).context("cannot write to standard output").into()
     }
 
     /// Adds what to do next.
@@ -55,9 +59,15 @@ impl CliError {
         self
     }
 
-    /// Keeps the cause.
-    pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+    /// Adds all that can be done next.
+    fn with_hints(mut self, hints: impl IntoIterator<Item = String>) -> Self {
+        self.hints.extend(hints);
+        self
+    }
+
+    /// Says where it happened; what was said before becomes the cause.
+    pub fn within(mut self, message: String) -> Self {
+        self.error = self.error.map(|error| error.context(message));
         self
     }
 
@@ -74,32 +84,35 @@ impl CliError {
 
     /// Whether the reader of our output went away, which ends a command quietly.
     pub fn is_broken_pipe(&self) -> bool {
-        self.message.is_none()
+        self.error.is_none()
     }
 
     /// What happened, to what; `None` when there is nothing to tell.
-    pub fn message(&self) -> Option<&str> {
-        self.message.as_deref()
+    pub fn message(&self) -> Option<String> {
+        self.error.as_ref().map(anyhow::Error::to_string)
     }
 
     /// The causes, nearest first. A cause that only repeats what was said is left out.
     pub fn causes(&self) -> Vec<String> {
-        let mut causes: Vec<String> = Vec::new();
-        let mut next = self.source.as_deref().map(|source| source as &(dyn StdError + 'static));
-        while let Some(cause) = next {
-            let text = cause.to_string();
-            let said = causes.last().map(String::as_str).or(self.message.as_deref()).unwrap_or_default();
-            if !said.contains(&text) {
-                causes.push(text);
+        let mut told: Vec<String> = Vec::new();
+        for text in self.error.iter().flat_map(anyhow::Error::chain).map(ToString::to_string) {
+            if told.last().is_none_or(|said| !said.contains(&text)) {
+                told.push(text);
             }
-            next = cause.source();
         }
-        causes
+        told.into_iter().skip(1).collect()
     }
 
     /// What to do next.
     pub fn hints(&self) -> &[String] {
         &self.hints
+    }
+}
+
+/// Something around us went wrong, with a line of context that says what was tried.
+impl From<anyhow::Error> for CliError {
+    fn from(error: anyhow::Error) -> Self {
+        CliError::caused(Exit::Failed, error)
     }
 }
 
@@ -114,41 +127,22 @@ impl From<StoreError> for CliError {
             | ErrorKind::Unsupported
             | ErrorKind::Aborted => Exit::Failed,
         };
-        let hints = error.hint().map(str::to_owned).into_iter().collect();
-        CliError { exit, message: Some(error.to_string()), hints, source: boxed_source(error) }
+        let hint = error.hint().map(str::to_owned);
+        CliError::caused(exit, error).with_hints(hint)
     }
-}
-
-/// The source of a store's error; the error itself has become the message.
-fn boxed_source(error: StoreError) -> Option<Box<dyn StdError + Send + Sync>> {
-    /// Keeps the owner of a source alive, and speaks for the source.
-    #[derive(Debug)]
-    struct Cause(StoreError);
-
-    impl std::fmt::Display for Cause {
-        fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-            self.0.source().map_or(Ok(()), |source| write!(f, "{source}"))
-        }
-    }
-
-    impl StdError for Cause {
-        fn source(&self) -> Option<&(dyn StdError + 'static)> {
-            self.0.source().and_then(|source| source.source())
-        }
-    }
-
-    error.source().is_some().then(|| Box::new(Cause(error)) as _)
 }
 
 impl From<ConfigError> for CliError {
     fn from(error: ConfigError) -> Self {
         let hints = error.hints();
-        let message = Some(error.to_string());
-        let source = match error {
-            ConfigError::Unreadable { source, .. } => Some(source.into()),
-            _ => None,
-        };
-        CliError { exit: Exit::Usage, message, hints, source }
+        CliError::caused(Exit::Usage, error).with_hints(hints)
+    }
+}
+
+impl From<HandlersError> for CliError {
+    fn from(error: HandlersError) -> Self {
+        let hint = error.hint();
+        CliError::caused(Exit::Usage, error).with_hints(hint)
     }
 }
 
@@ -164,9 +158,20 @@ mod tests {
             .with_source(cause);
         let error = CliError::from(error);
         assert_eq!(error.exit(), Exit::Unavailable);
-        assert_eq!(error.message(), Some("cannot reach h:1"));
+        assert_eq!(error.message().as_deref(), Some("cannot reach h:1"));
         assert_eq!(error.causes(), ["no route to host"]);
         assert_eq!(error.hints(), ["look at the network"]);
+    }
+
+    #[test]
+    fn a_line_of_context_is_the_message_and_an_echo_is_no_cause() {
+        let lost = io::Error::other("disk lost");
+        let error = anyhow::Error::new(lost).context("write failed: disk lost").context("cannot save");
+        let error = CliError::from(error).with_hint("first").with_hint("second");
+        assert_eq!(error.exit(), Exit::Failed);
+        assert_eq!(error.message().as_deref(), Some("cannot save"));
+        assert_eq!(error.causes(), ["write failed: disk lost"]);
+        assert_eq!(error.hints(), ["first", "second"]);
     }
 
     #[test]

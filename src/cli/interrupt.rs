@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
@@ -13,6 +14,15 @@ use super::exit::Exit;
 
 /// How long a command that was stopped has to clean up. It can be stuck in a write that nobody reads.
 const GRACE: Duration = Duration::from_secs(1);
+
+/// SIGINT and SIGTERM, heard from now on.
+///
+/// # Errors
+/// When the system refuses.
+pub fn signals() -> CliResult<[Signal; 2]> {
+    let listen = |kind| signal(kind).context("cannot listen for signals");
+    Ok([listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?])
+}
 
 /// What the signals of this process asked for so far.
 #[derive(Clone, Debug, Default)]
@@ -29,11 +39,8 @@ impl Interrupts {
     /// # Errors
     /// When the system refuses.
     pub fn listen() -> CliResult<Interrupts> {
-        let refused = |error| CliError::failed("cannot listen for signals").with_source(error);
-        let interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
-        let terminate = signal(SignalKind::terminate()).map_err(refused)?;
         let interrupts = Interrupts::default();
-        tokio::spawn(interrupts.clone().obey([interrupt, terminate]));
+        tokio::spawn(interrupts.clone().obey(signals()?));
         Ok(interrupts)
     }
 

@@ -24,7 +24,7 @@ use crate::config::{self, ProcessEnvironment, redact};
 
 use app::Cli;
 use context::Context;
-use error::{CliError, CliResult};
+use error::CliResult;
 use exit::Exit;
 use ui::Ui;
 
@@ -47,8 +47,8 @@ fn run(arguments: impl Iterator<Item = OsString>) -> Exit {
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            let error = CliError::failed("cannot start the runtime").with_source(error);
-            return end(&ui, Err(error));
+            let error = anyhow::Error::new(error).context("cannot start the runtime");
+            return end(&ui, Err(error.into()));
         }
     };
     let context = Context::new(ui, settings, cli.global.connect_timeout, Arc::new(SystemClock));

@@ -104,11 +104,6 @@ impl Ui {
         self.out.is_terminal
     }
 
-    /// Whether standard error is a terminal.
-    pub fn error_is_terminal(&self) -> bool {
-        self.err.is_terminal
-    }
-
     /// Whether standard error takes colours.
     pub fn error_has_color(&self) -> bool {
         self.err.has_color
@@ -155,7 +150,7 @@ impl Ui {
     /// Reports an error: what happened, its causes, and what to do next.
     pub fn report(&self, error: &CliError) {
         let Some(message) = error.message() else { return };
-        self.say_labelled(Meaning::Error, "error", message);
+        self.say_labelled(Meaning::Error, "error", &message);
         for cause in error.causes() {
             self.say_labelled(Meaning::Muted, "caused by", &cause);
         }

@@ -245,7 +245,7 @@ impl Sources<'_> {
         if let Some(value) = flag {
             return Ok(Some(Sourced { value, origin: Origin::Flag(flag_name) }));
         }
-        let from_profile = self.from_profile(key, from_profile);
+        let from_profile = self.profiled(key, from_profile);
         let from_environment = read_variable(self.environment, variable)?
             .map(|value| Sourced { value, origin: Origin::Environment(variable) });
         Ok(self.first(from_profile, from_environment))
@@ -260,7 +260,7 @@ impl Sources<'_> {
     ) -> Sourced<T> {
         let from_flag = flag.map(|value| Sourced { value, origin: Origin::Flag(flag_name) });
         from_flag
-            .or_else(|| self.from_profile(key, from_profile))
+            .or_else(|| self.profiled(key, from_profile))
             .unwrap_or(Sourced { value: T::default(), origin: Origin::Default })
     }
 
@@ -277,14 +277,13 @@ impl Sources<'_> {
     }
 
     fn store_of_profile(&self) -> Option<Sourced<StoreSource>> {
-        let url = self.from_profile("store", |p| p.store.clone().map(|url| StoreSource::Url(url.0)));
-        let file = self.from_profile("store_file", |p| p.store_file.clone().map(StoreSource::File));
-        let command =
-            self.from_profile("store_command", |p| p.store_command.clone().map(StoreSource::Command));
+        let url = self.profiled("store", |p| p.store.clone().map(|url| StoreSource::Url(url.0)));
+        let file = self.profiled("store_file", |p| p.store_file.clone().map(StoreSource::File));
+        let command = self.profiled("store_command", |p| p.store_command.clone().map(StoreSource::Command));
         url.or(file).or(command)
     }
 
-    fn from_profile<T>(&self, key: &'static str, read: impl Fn(&Profile) -> Option<T>) -> Option<Sourced<T>> {
+    fn profiled<T>(&self, key: &'static str, read: impl Fn(&Profile) -> Option<T>) -> Option<Sourced<T>> {
         let selected = self.selected.as_ref()?;
         let value = read(&selected.profile)?;
         let origin = Origin::Profile { name: selected.name.clone(), key, path: selected.path.clone() };
@@ -328,11 +327,12 @@ fn read_url_file(file: &Path) -> Result<String, String> {
     std::fs::read_to_string(file).map_err(|error| format!("cannot read {}: {error}", file.display()))
 }
 
-/// The command keeps the terminal's standard input and error, so that it can ask for a passphrase.
+/// The command keeps standard error, to say what is wrong. It gets no standard input: that may hold events to publish.
+/// Whoever asks for a passphrase does so at the terminal itself.
 fn ask_command(command: &str) -> Result<String, String> {
     let output = std::process::Command::new("sh")
         .args(["-c", command])
-        .stdin(Stdio::inherit())
+        .stdin(Stdio::null())
         .stderr(Stdio::inherit())
         .output()
         .map_err(|error| format!("cannot run sh: {error}"))?;

@@ -122,8 +122,8 @@ impl Held {
         }
     }
 
-    /// Waits until the lease is anybody's, or the worker cannot wait any longer. An expired lease that nobody took still
-    /// counts, so that there is time for one try in any case.
+    /// Waits until the lease is anybody's, or the worker cannot wait any longer. An expired lease that nobody took
+    /// still counts, so that there is time for one try in any case.
     async fn give_up(&self) {
         let last_try = async {
             self.surroundings.stopping.cancelled().await;

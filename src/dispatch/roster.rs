@@ -1,8 +1,8 @@
 //! Who may claim, and how many: the slots of each handler.
 //!
-//! One claim asks for one handler or for several, but has one limit. To never lease more than can start at once, a claim
-//! for several handlers asks for no more than the least of their free slots. So handlers that are idle share one probe,
-//! and a handler that has work to do is *hungry* and claims by itself for all its free slots.
+//! One claim asks for one handler or for several, but has one limit. To never lease more than can start at once, a
+//! claim for several handlers asks for no more than the least of their free slots. So handlers that are idle share
+//! one probe, and a handler that has work to do is *hungry* and claims by itself for all its free slots.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

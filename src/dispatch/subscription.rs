@@ -51,8 +51,8 @@ impl Subscription {
         Subscription::with(handler.into(), Work::Plain(Arc::new(work)))
     }
 
-    /// The same, with `work` inside a transaction that also completes the delivery. An attempt ends with its lease at the
-    /// latest, as it cannot be renewed meanwhile.
+    /// The same, with `work` inside a transaction that also completes the delivery. An attempt ends with its lease
+    /// at the latest, as it cannot be renewed meanwhile.
     pub fn transactional(handler: impl Into<String>, work: impl TransactionalHandler + 'static) -> Self {
         Subscription::with(handler.into(), Work::Transactional(Arc::new(work)))
     }

@@ -16,7 +16,8 @@ pub(super) struct Tempo {
 }
 
 impl Tempo {
-    /// A third of the lease passes from renewal to renewal; of the rest `kill_after` takes at most a quarter of the lease.
+    /// A third of the lease passes from renewal to renewal; of the rest `kill_after` takes at most a quarter of the
+    /// lease.
     pub(super) fn of(lease: Duration, kill_after: Duration) -> Self {
         Tempo {
             renew_every: lease / 3,

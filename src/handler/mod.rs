@@ -61,8 +61,8 @@ impl<E: std::fmt::Display> From<Result<(), E>> for Outcome {
 pub trait Handler: Send + Sync {
     /// Makes one attempt.
     ///
-    /// When the context asks it to stop, it should end soon; what is still running at the time that the context names is
-    /// dropped. A panic is a failed attempt.
+    /// When the context asks it to stop, it should end soon; what is still running at the time that the context
+    /// names is dropped. A panic is a failed attempt.
     async fn handle(&self, envelope: &Envelope, context: &HandlerContext) -> Outcome;
 }
 
@@ -77,8 +77,8 @@ pub trait TransactionalHandler: Send + Sync {
     /// repeated. What it does outside the transaction is not undone.
     ///
     /// # Errors
-    /// Any error aborts the transaction. Errors of the store have to be passed on as they are, so that a conflict can be
-    /// told from a failure.
+    /// Any error aborts the transaction. Errors of the store have to be passed on as they are, so that a conflict
+    /// can be told from a failure.
     async fn handle(
         &self,
         envelope: &Envelope,

@@ -173,7 +173,7 @@ impl From<FailureKind> for String {
 }
 
 /// What a worker or an operator reports when an attempt did not succeed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Failure {
     /// The sort of failure.
     pub kind: FailureKind,

@@ -35,12 +35,12 @@ pub async fn open(url: &str, options: &OpenOptions) -> Result<Arc<dyn Store>> {
             };
             Ok(Arc::new(MongoStore::connect(url, mongo).await?))
         }
-        Some(scheme) => Err(unsupported(&format!("`{scheme}`"))),
-        None => Err(unsupported("without `://`")),
+        Some(scheme) => Err(unsupported(format!("there is no store for URLs of the scheme `{scheme}`"))),
+        None => Err(unsupported("the store's URL has no scheme, such as mongodb://".to_owned())),
     }
 }
 
-fn unsupported(what: &str) -> StoreError {
-    StoreError::new(ErrorKind::Unsupported, format!("no store answers to a URL with scheme {what}"))
+fn unsupported(message: String) -> StoreError {
+    StoreError::new(ErrorKind::Unsupported, message)
         .with_hint("write mongodb://HOST:PORT/DATABASE?replicaSet=NAME, or mongodb+srv://HOST/DATABASE")
 }

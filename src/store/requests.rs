@@ -40,7 +40,7 @@ pub struct Claimed {
 }
 
 /// What became of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The handler succeeded.
     Complete,

@@ -135,6 +135,18 @@ fn a_file_or_a_command_that_gives_none_is_an_error() {
 }
 
 #[test]
+fn a_command_for_the_url_leaves_standard_input_alone() {
+    let sandbox = crate::harness::Sandbox::new();
+    sandbox.configure(&format!("[profiles.default]\nstore_command = \"cat >&2; echo '{}'\"\n", sandbox.url));
+    let input = sandbox.home.path().join("events.jsonl");
+    std::fs::write(&input, "{\"type\": \"t\", \"payload\": 1, \"handlers\": [\"h\"]}\n").unwrap();
+    let mut command = relayctl(sandbox.home.path());
+    command.args(["publish", "--jsonl", "-", "-q"]).stdin(std::fs::File::open(input).unwrap());
+    finish(command).exits(0);
+    assert_eq!(sandbox.deliveries().len(), 1);
+}
+
+#[test]
 fn output_and_names_come_from_a_profile_too() {
     let sources = Sources::new("[profiles.default]\nprefix = \"mine_\"\ndatabase = \"shop\"\n");
     let script = sources.run(&["setup", "--print"]).quiet_stdout();

@@ -1,6 +1,5 @@
 //! `keys list` and `keys prune`.
 
-use relayctl::store::Store as _;
 use serde_json::json;
 
 use crate::harness::Sandbox;
@@ -12,8 +11,7 @@ fn stock(sandbox: &Sandbox) {
     let long_ago = before(30 * DAY);
     let gone = sandbox.deliver(&keyed(&["gone-1", "gone-2", "other"]), long_ago);
     for id in gone {
-        let bury = relayctl::store::Repair::Bury { reason: "r".to_owned() };
-        sandbox.with_store(async |store| store.repair(&id, &bury, long_ago).await).expect("bury");
+        sandbox.bury(&id, 30 * DAY);
     }
     sandbox.deliver(&keyed(&["order-2", "order-1", "order-1"]), before(DAY));
     sandbox.run(["purge", "--dead-before", "7d", "--yes"]).exits(0);

@@ -11,6 +11,7 @@ mod generated;
 mod harness;
 mod help;
 mod keys;
+mod large;
 mod list;
 mod publish;
 mod purge;

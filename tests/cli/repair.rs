@@ -57,6 +57,15 @@ fn a_delivery_to_which_it_does_not_apply_is_skipped_and_no_failure() {
 }
 
 #[test]
+fn of_many_ids_that_do_not_exist_the_first_are_named() {
+    let sandbox = Sandbox::new();
+    let ids: String = (1..=30).map(|n| format!("missing-{n}\n")).collect();
+    let ran = sandbox.run_reading(&["requeue", "-"], &ids).exits(1).complains("the id missing-20");
+    assert!(!ran.stderr.contains("missing-21"), "{ran:?}");
+    ran.complains("10 more were skipped or do not exist");
+}
+
+#[test]
 fn what_looks_like_a_query_is_an_id_or_a_value() {
     let sandbox = Sandbox::new();
     sandbox.dead(3);
@@ -216,6 +225,30 @@ fn an_interrupt_ends_it_between_two_batches_with_a_report() {
     assert_eq!(sandbox.census()[&Status::Pending] as u64, changed);
 }
 
+#[test]
+fn what_dies_while_a_slow_requeue_goes_on_stays_dead() {
+    let sandbox = Sandbox::new();
+    sandbox.dead(15);
+    let running = sandbox.start(&["requeue", "--status", "dead", "--rate", "10/s", "--yes", "-o", "json"]);
+    wait_until("it has begun", || sandbox.census().contains_key(&Status::Pending));
+    let [later] = sandbox.deliver(&[order()], before(Duration::ZERO)).try_into().unwrap();
+    sandbox.bury(&later, Duration::ZERO);
+    assert_eq!(numbers(&running.ends().exits(0).json()), [15, 15, 0, 0]);
+    assert_eq!(sandbox.status(&later), Status::Dead);
+    assert_eq!(sandbox.census()[&Status::Pending], 15);
+}
+
+#[test]
+fn two_operators_bring_each_delivery_back_once() {
+    let sandbox = Sandbox::new();
+    sandbox.dead(1_500);
+    let arguments = ["requeue", "--handler", HANDLER, "--yes", "-o", "json"];
+    let (one, two) = (sandbox.start(&arguments), sandbox.start(&arguments));
+    let changed = [one, two].map(|running| numbers(&running.ends().exits(0).json())[1]);
+    assert_eq!(changed.iter().sum::<u64>(), 1_500, "{changed:?}");
+    assert!(sandbox.deliveries().iter().all(|delivery| delivery.requeues == 1));
+}
+
 // ---- bury --------------------------------------------------------------------------------------------------------
 
 #[test]
@@ -268,10 +301,9 @@ fn a_terminal_is_asked_and_the_answer_is_no_unless_said_otherwise() {
 fn ctrl_c_at_the_question_changes_nothing() {
     let sandbox = Sandbox::new();
     sandbox.dead(2);
-    let mut terminal = sandbox.at_terminal(&["requeue", "--handler", HANDLER]);
+    let terminal = sandbox.at_terminal(&["requeue", "--handler", HANDLER]);
     terminal.until("[y/N]");
-    terminal.types("\u{3}");
-    terminal.ends().exits(130);
+    terminal.insists("\u{3}").exits(130);
     assert_eq!(sandbox.census(), [(Status::Dead, 2)].into());
 }
 

@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use relayctl::clock::{Clock as _, SystemClock};
 use relayctl::model::{Delivery, DeliveryId, Event, Failure, FailureKind, NewEvent, Status, Timestamp};
-use relayctl::store::{ClaimRequest, Fenced, Outcome, Settlement, Store as _};
+use relayctl::store::{ClaimRequest, Fenced, Outcome, Repair, RepairOutcome, Settlement, Store as _};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::process::{Child, ChildStdin};
@@ -92,6 +92,13 @@ impl Sandbox {
     /// A worker reports so long ago.
     pub fn report(&self, settlements: &[Settlement], ago: Duration) -> Vec<Fenced> {
         self.with_store(async |store| store.settle(settlements, before(ago)).await).expect("settle")
+    }
+
+    /// An operator gives a delivery up so long ago.
+    pub fn bury(&self, id: &DeliveryId, ago: Duration) {
+        let bury = Repair::Bury { reason: "not needed".to_owned() };
+        let buried = self.with_store(async |store| store.repair(id, &bury, before(ago)).await).expect("bury");
+        assert_eq!(buried, RepairOutcome::Changed);
     }
 
     pub fn get(&self, id: &DeliveryId) -> Delivery {
@@ -264,6 +271,15 @@ impl Terminal {
 
     pub fn types(&mut self, text: &str) {
         self.keyboard.write_all(text.as_bytes()).expect("type");
+    }
+
+    /// Types `text` until it ends. A key that comes before the question reads keys may be lost.
+    pub fn insists(mut self, text: &str) -> Ended {
+        wait_until("it ends", || {
+            let _ = self.keyboard.write_all(text.as_bytes());
+            self.child.try_wait().expect("wait").is_some()
+        });
+        self.ends()
     }
 
     /// Waits for its end; both of its streams are in `stdout`.

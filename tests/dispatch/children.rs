@@ -65,7 +65,8 @@ async fn the_exit_status_decides() {
 
 #[tokio::test]
 async fn an_interrupted_child_spends_no_attempt_when_the_worker_drains() {
-    for line in ["kill -TERM $$", "kill -INT $$", "exit 130", "exit 143"] {
+    // Not INT: whoever starts the tests in the background may have made it ignored.
+    for line in ["kill -TERM $$", "exit 130", "exit 143"] {
         let draining = tokio_util::sync::CancellationToken::new();
         draining.cancel();
         let control = relayctl::handler::AttemptControl::new(crate::support::START, draining);

@@ -1,5 +1,7 @@
 //! The worker against the memory store and real children.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 mod children;
 mod concurrency;
 mod drain;

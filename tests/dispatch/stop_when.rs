@@ -9,7 +9,8 @@ use relayctl::handler::{Handler, Outcome, handler_fn};
 use relayctl::model::NewEvent;
 use serde_json::json;
 
-use crate::support::{Bench, options, subscription};
+use crate::faulty_store::FaultyStore;
+use crate::support::{Bench, options, subscription, until};
 
 fn fails_first(times: usize) -> impl Handler {
     let calls = Arc::new(AtomicUsize::new(0));
@@ -30,7 +31,8 @@ async fn nothing_due_means_delayed_retries_are_left_for_later() {
 
 #[tokio::test]
 async fn nothing_unfinished_means_delayed_retries_are_waited_for() {
-    let bench = Bench::new();
+    let store = Arc::new(FaultyStore::default());
+    let bench = Bench::with(store.clone());
     bench.publish_many("mail", 3).await;
     bench.publish_many("of somebody else", 1).await;
     let mut worker = bench.start(vec![subscription("mail", fails_first(2))], StopWhen::NothingUnfinished);
@@ -38,6 +40,10 @@ async fn nothing_unfinished_means_delayed_retries_are_waited_for() {
     while retried < 2 {
         retried += usize::from(matches!(worker.next_finished().await.verdict, Verdict::Retrying { .. }));
     }
+    // It goes on looking, though nothing is due.
+    let looks = async || store.claims.lock().unwrap().len();
+    let before = looks().await;
+    until(async || looks().await > before + 5).await;
     bench.clock.advance(Duration::from_secs(10));
     assert_eq!(worker.end().await.unwrap().completed, 3);
     assert_eq!(bench.store.statistics().await.unwrap().pending, 1);

@@ -1,17 +1,25 @@
-//! The README's examples, run in their order, each block as a shell script on a fresh database.
+//! The README's examples, run in their order, each block as a shell script on a fresh database, and its configuration
+//! file, used as it stands.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// The blocks that a newcomer would paste, without those that name something of the reader's own.
-fn blocks(readme: &str) -> Vec<String> {
+fn readme() -> String {
+    fs::read_to_string(root().join("README.md")).expect("the README")
+}
+
+/// The blocks in a language that a newcomer would paste, without those that name something of the reader's own.
+fn blocks(readme: &str, language: &str) -> Vec<String> {
+    let fence = format!("```{language}");
     let mut blocks = Vec::new();
     let mut block: Option<String> = None;
     for line in readme.lines() {
         match (&mut block, line) {
-            (None, "```sh") => block = Some(String::new()),
+            (None, line) if line == fence => block = Some(String::new()),
             (Some(text), "```") => {
                 blocks.push(std::mem::take(text));
                 block = None;
@@ -45,27 +53,45 @@ impl Stage {
     }
 
     fn shell(&self, script: &str) -> Output {
+        self.command(script).output().expect("bash runs")
+    }
+
+    fn command(&self, script: &str) -> Command {
         let inherited = std::env::var_os("PATH").unwrap_or_default();
         let folders = [binary().parent().expect("a folder").to_owned()]
             .into_iter()
             .chain(std::env::split_paths(&inherited));
-        Command::new("bash")
+        let mut command = Command::new("bash");
+        command
             .args(["-euo", "pipefail", "-c", script])
             .current_dir(&self.folder)
             .env_clear()
             .env("PATH", std::env::join_paths(folders).expect("a PATH"))
             .env("HOME", self.folder.path())
             .env("RELAYCTL_STORE", &self.store)
-            .env("RELAYCTL_DATABASE", &self.database)
-            .output()
-            .expect("bash runs")
+            .env("RELAYCTL_DATABASE", &self.database);
+        command
+    }
+
+    /// Writes the configuration file where relayctl looks for it, as its owner's alone.
+    fn configure(&self, config: &str) {
+        let folder = self.folder.path().join(".config/relayctl");
+        fs::create_dir_all(&folder).expect("a folder");
+        let mut options = fs::OpenOptions::new();
+        let file = options.write(true).create_new(true).mode(0o600).open(folder.join("config.toml"));
+        file.and_then(|mut file| file.write_all(config.as_bytes())).expect("a configuration file");
+    }
+
+    /// Like a newcomer who has nothing but the configuration file.
+    fn shell_with_profiles_only(&self, script: &str) -> (Option<i32>, String) {
+        let output = self.command(script).env_remove("RELAYCTL_STORE").output().expect("bash runs");
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
     }
 }
 
 #[test]
 fn every_example_works() {
-    let readme = fs::read_to_string(root().join("README.md")).expect("the README");
-    let blocks = blocks(&readme);
+    let blocks = blocks(&readme(), "sh");
     let stage = Stage::new();
     let mut ran = 0;
     for block in blocks.iter().filter(|block| !block.starts_with("dev/")) {
@@ -81,6 +107,25 @@ fn every_example_works() {
     let counted = stage.shell("relayctl stats -o json");
     let counted: serde_json::Value = serde_json::from_slice(&counted.stdout).expect("JSON");
     assert_eq!((&counted["total"], &counted["completed"]), (&5.into(), &5.into()), "{counted}");
+    drop_database(&stage);
+}
+
+#[test]
+fn the_profiles_can_be_used() {
+    let blocks = blocks(&readme(), "toml");
+    let [example] = blocks.as_slice() else { panic!("one configuration file was expected: {blocks:?}") };
+    let stage = Stage::new();
+    let config = example.replace("mongodb://127.0.0.1:27017/shop?replicaSet=rs0", &stage.store);
+    assert_ne!(&config, example, "the example names another store");
+    stage.configure(&config);
+    for command in ["--profile dev setup", "--profile dev stats", "stats"] {
+        let (code, told) = stage.shell_with_profiles_only(&format!("relayctl {command}"));
+        assert_eq!(code, Some(0), "{command}: {told}");
+    }
+    let (code, told) = stage.shell_with_profiles_only("relayctl --profile production stats");
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("store_file of profile `production`"), "{told}");
+    assert!(told.contains("cannot read /run/secrets/outbox-url"), "{told}");
     drop_database(&stage);
 }
 

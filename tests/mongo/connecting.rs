@@ -1,39 +1,11 @@
 //! Servers that cannot be used: each is one clear error, soon, without a password in it.
 
-use std::process::Command;
 use std::time::Duration;
 
 use relayctl::store::mongo::{MongoOptions, MongoStore};
 use relayctl::store::{ErrorKind, StoreError};
 
-use crate::fixture::uri;
-
-/// A server of this test's own, which goes away with it.
-struct Server {
-    name: String,
-    uri: String,
-}
-
-fn dev_mongo(arguments: &[&str]) -> String {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/dev/mongo");
-    let output = Command::new(script).args(arguments).output().expect("dev/mongo runs");
-    assert!(output.status.success(), "dev/mongo {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
-}
-
-impl Server {
-    fn start(kind: &str) -> Self {
-        let name = format!("test{kind}-{}", std::process::id());
-        let uri = dev_mongo(&["start", "--name", &name, kind]);
-        Server { name, uri }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        dev_mongo(&["stop", "--wipe", "--name", &self.name]);
-    }
-}
+use crate::fixture::{Server, uri};
 
 async fn refusal(uri: &str) -> StoreError {
     let options = MongoOptions { database: Some("shop".into()), ..MongoOptions::default() };
@@ -49,8 +21,8 @@ async fn refusal(uri: &str) -> StoreError {
 
 #[tokio::test]
 async fn a_standalone_server_is_refused_however_it_is_addressed() {
-    let server = Server::start("--standalone");
-    let host = server.uri.trim_start_matches("mongodb://").split('/').next().unwrap();
+    let server = Server::start("standalone", &["--standalone"]);
+    let host = &server.hosts()[0];
     for uri in [
         format!("mongodb://{host}/"),
         format!("mongodb://{host}/?directConnection=true"),
@@ -65,7 +37,7 @@ async fn a_standalone_server_is_refused_however_it_is_addressed() {
 
 #[tokio::test]
 async fn a_wrong_password_is_named_as_such() {
-    let server = Server::start("--auth");
+    let server = Server::start("auth", &["--auth"]);
     let options = MongoOptions { database: Some("shop".into()), ..MongoOptions::default() };
     let store = MongoStore::connect(&server.uri, options).await.expect("the right password works");
     relayctl::store::Store::close(&store).await;
@@ -79,14 +51,16 @@ async fn a_wrong_password_is_named_as_such() {
 async fn a_dead_port_is_no_answer() {
     let error = refusal("mongodb://user:s3cret@127.0.0.1:1/?replicaSet=rs0").await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("127.0.0.1:1"), "{error}");
+    assert!(error.to_string().contains("127.0.0.1:1 within"), "{error}");
+    assert!(error.to_string().contains("refused"), "{error}");
 }
 
 #[tokio::test]
 async fn a_name_that_nobody_knows_is_no_answer() {
     let error = refusal("mongodb://user:s3cret@no-such-host.invalid/").await;
     assert_eq!(error.kind(), ErrorKind::Unavailable);
-    assert!(error.to_string().contains("no-such-host.invalid"), "{error}");
+    assert!(error.to_string().contains("no-such-host.invalid:27017 within"), "{error}");
+    assert!(error.to_string().contains("no name server knows"), "{error}");
 }
 
 #[tokio::test]
@@ -94,4 +68,14 @@ async fn a_set_of_another_name_is_told() {
     let error = refusal(&uri().replace("replicaSet=rs0", "replicaSet=other")).await;
     assert_eq!(error.kind(), ErrorKind::Misconfigured);
     assert!(error.hint().unwrap().contains("replicaSet=rs0"), "{error:?}");
+}
+
+/// A port where something else listens: the answer comes in time, and points at TLS.
+#[tokio::test]
+async fn a_server_that_is_not_mongodb_is_told() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let error = refusal(&format!("mongodb://user:s3cret@127.0.0.1:{port}/")).await;
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("tls=true"), "{error}");
 }

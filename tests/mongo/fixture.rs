@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::bson::{Document, doc};
 use mongodb::{Client, Collection};
 use relayctl::model::{NewEvent, Timestamp};
 use relayctl::store::mongo::{MongoOptions, MongoStore};
@@ -136,5 +136,36 @@ pub async fn spied_client() -> (Client, Arc<std::sync::Mutex<Vec<Document>>>) {
     (Client::with_options(options).expect("client"), sent)
 }
 
-#[allow(dead_code)]
-pub type Raw = RawDocumentBuf;
+/// A server of a test's own, which goes away with it.
+pub struct Server {
+    name: String,
+    pub uri: String,
+}
+
+impl Server {
+    pub fn start(name: &str, options: &[&str]) -> Self {
+        let name = format!("test-{name}-{}", std::process::id());
+        let uri = dev_mongo(&[&["start", "--name", &name], options].concat());
+        Server { name, uri }
+    }
+
+    /// `host:port` of each member.
+    pub fn hosts(&self) -> Vec<String> {
+        let hosts = self.uri.trim_start_matches("mongodb://").split('/').next().unwrap_or_default();
+        hosts.split(',').map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        dev_mongo(&["stop", "--wipe", "--name", &self.name]);
+    }
+}
+
+fn dev_mongo(arguments: &[&str]) -> String {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/dev/mongo");
+    let output = std::process::Command::new(script).args(arguments).output().expect("dev/mongo runs");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "dev/mongo {arguments:?}: {said}");
+    String::from_utf8(output.stdout).expect("UTF-8").trim().to_owned()
+}

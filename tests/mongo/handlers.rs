@@ -1,5 +1,7 @@
 //! Handlers whose writes and completion commit in one MongoDB transaction.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -67,7 +69,8 @@ impl TransactionalHandler for Writer {
     }
 }
 
-/// Delivers one event; returns the counts, the delivery's status, the application's document, and how often the handler ran.
+/// Delivers one event; returns the counts, the delivery's status, the application's document, and how often the
+/// handler ran.
 async fn deliver(then: Then) -> (Counts, String, Document, usize) {
     let fixture = Fixture::new().await;
     let totals = fixture.store.database().collection::<Document>("totals");

@@ -289,3 +289,54 @@ async fn options_for_an_existing_client_need_a_database() {
     let error = MongoStore::new(&client, MongoOptions::default()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
 }
+
+/// A rival takes one of the leases between a batch's look and its update; the others are told apart from it.
+#[tokio::test]
+async fn a_lease_that_is_lost_within_a_batch_is_told_from_the_others() {
+    let fixture = Fixture::new().await;
+    fixture.append(&[event(), event(), event()]).await;
+    let claimed = fixture.claim(3, NOW).await;
+    let failure = || relayctl::model::Failure::new(relayctl::model::FailureKind::Failed, "boom");
+    let outcomes = [
+        relayctl::store::Outcome::Complete,
+        relayctl::store::Outcome::Bury { failure: failure() },
+        relayctl::store::Outcome::Reschedule { available_at: later(9), failure: failure() },
+    ];
+    let settlements = claimed
+        .iter()
+        .zip(outcomes)
+        .map(|(claimed, outcome)| relayctl::store::Settlement { lease: claimed.lease.clone(), outcome });
+    let settlements: Vec<_> = settlements.collect();
+    // The rival's write is prepared before the batch begins, and holds its document until the batch has looked.
+    let lost = claimed[1].delivery.id.as_str();
+    let mut session = fixture.store.client().start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    let take =
+        doc! { "$set": { "leaseToken": "rival", "updatedAt": DateTime::from_millis(later(1).as_millis()) } };
+    fixture.deliveries().update_one(doc! { "_id": lost }, take).session(&mut session).await.unwrap();
+    let settle = tokio::spawn({
+        let store = fixture.store.clone();
+        async move { store.settle(&settlements, later(2)).await }
+    });
+    wait_for_blocked_write(&fixture).await;
+    session.commit_transaction().await.unwrap();
+    use relayctl::store::Fenced::{Applied, LeaseLost};
+    assert_eq!(settle.await.unwrap().unwrap(), [Applied, LeaseLost, Applied]);
+    assert_eq!(fixture.delivery(lost).await.get_str("leaseToken").unwrap(), "rival");
+    fixture.end().await;
+}
+
+/// Waits until a write to this test's deliveries has run into the transaction that is open on them.
+async fn wait_for_blocked_write(fixture: &Fixture) {
+    let namespace = format!("{}.relaybus_deliveries", fixture.database);
+    let held_up = doc! { "$or": [{ "writeConflicts": { "$gt": 0 } }, { "numYields": { "$gt": 0 } }] };
+    let question = doc! { "currentOp": 1, "ns": namespace, "active": true, "$and": [held_up] };
+    for _ in 0..10_000 {
+        let admin = fixture.store.client().database("admin");
+        let answer = admin.run_command(question.clone()).await.unwrap();
+        if !answer.get_array("inprog").unwrap().is_empty() {
+            return;
+        }
+    }
+    panic!("no write was held up");
+}

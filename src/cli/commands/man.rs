@@ -3,6 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use clap::CommandFactory as _;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
@@ -10,7 +11,7 @@ use clap_mangen::roff::{Roff, bold, roman};
 use crate::cli::app::{Cli, docs_of};
 use crate::cli::context::Context;
 use crate::cli::docs::Docs;
-use crate::cli::error::{CliError, CliResult};
+use crate::cli::error::CliResult;
 use crate::cli::exit::Exit;
 
 /// Examples and exit codes.
@@ -39,10 +40,8 @@ pub fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     match &args.directory {
         None => context.ui().print(&page(&command))?,
         Some(directory) => {
-            let count = write_all(&command, directory).map_err(|error| {
-                CliError::failed(format!("cannot write manual pages to {}", directory.display()))
-                    .with_source(error)
-            })?;
+            let count = write_all(&command, directory)
+                .with_context(|| format!("cannot write manual pages to {}", directory.display()))?;
             context.ui().note(&format!("wrote {count} manual pages to {}", directory.display()));
         }
     }

@@ -17,7 +17,7 @@ use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
-use crate::config::handlers::{HandlersError, HandlersFile};
+use crate::config::handlers::HandlersFile;
 use crate::model::{Appended, EventId, InvalidInput, NewEvent, Timestamp, json};
 use crate::ops::with_handlers;
 
@@ -144,8 +144,8 @@ struct Receivers {
 
 impl Receivers {
     fn of(args: &Args) -> CliResult<Receivers> {
-        let file = args.handlers_file.as_deref().map(HandlersFile::load).transpose();
-        Ok(Receivers { named: args.handlers.clone(), file: file.map_err(unusable)? })
+        let file = args.handlers_file.as_deref().map(HandlersFile::load).transpose()?;
+        Ok(Receivers { named: args.handlers.clone(), file })
     }
 
     /// Those that the command names, or else those that subscribe.
@@ -156,15 +156,6 @@ impl Receivers {
             }
             _ => self.named.clone(),
         }
-    }
-}
-
-fn unusable(error: HandlersError) -> CliError {
-    let told = CliError::usage(error.to_string());
-    let told = error.hint().into_iter().fold(told, CliError::with_hint);
-    match error {
-        HandlersError::Unreadable { source, .. } => told.with_source(source),
-        _ => told,
     }
 }
 

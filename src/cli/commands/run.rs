@@ -41,7 +41,10 @@ pub const DOCS: Docs = Docs {
             "relayctl run --handlers handlers.toml --check",
             "Check the file and its commands, and run nothing.",
         ),
-        ("relayctl run --once projector -- ./project.sh", "From cron: work off what is due, and end."),
+        (
+            "relayctl run -q --once projector -- ./project.sh",
+            "From cron: work off what is due, and tell troubles.",
+        ),
     ],
     exits: BULK_EXITS,
 };
@@ -55,11 +58,11 @@ const LOG_QUEUE: usize = 256;
 /// Be a worker: hand deliveries to commands
 ///
 /// The command gets the event as one line of JSON on stdin, and small facts in its environment (RELAY_EVENT_ID,
-/// RELAY_EVENT_TYPE, RELAY_KEY, RELAY_ATTEMPT, ...). Nothing of an event is ever put into a command line. Of the worker's
-/// environment it gets PATH, HOME, USER, LANG, LC_*, TZ and TMPDIR, and never the store's URL.
+/// RELAY_EVENT_TYPE, RELAY_KEY, RELAY_ATTEMPT, ...). Nothing of an event is ever put into a command line. Of the
+/// worker's environment it gets PATH, HOME, USER, LANG, LC_*, TZ and TMPDIR, and never the store's URL.
 ///
-/// Its exit status decides: 0 is done; 65 and 78 mean that no attempt can succeed, and the delivery is dead at once; any
-/// other is tried again, later and later, until the attempts are used up. The end of stderr is kept as the reason.
+/// Its exit status decides: 0 is done; 65 and 78 mean that no attempt can succeed, and the delivery is dead at once;
+/// any other is tried again, later and later, until the attempts are used up. The end of stderr is kept as the reason.
 /// What the command leaves running in the background is ended with it.
 ///
 /// With --once, --until-empty or --max-deliveries the exit status is 3 when a delivery died, so that a script can tell.
@@ -119,7 +122,7 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     timeout: Option<Duration>,
 
-    /// How long a lease lasts: after this time at the latest another worker takes over from one that died; 60s by default
+    /// How long a lease lasts: so long after a worker died, another one takes over at the latest; 60s by default
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     lease: Option<Duration>,
 
@@ -181,8 +184,8 @@ fn owner() -> String {
 /// Runs `run`.
 ///
 /// # Errors
-/// When the handlers cannot be used, or the store cannot be opened; later, only when the worker was to end by itself and
-/// the store keeps failing.
+/// When the handlers cannot be used, or the store cannot be opened; later, only when the worker was to end by itself
+/// and the store keeps failing.
 pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     let handlers = Handlers::of(args)?;
     handlers.check_commands()?;

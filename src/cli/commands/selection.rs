@@ -3,6 +3,7 @@
 use std::io;
 use std::num::NonZeroU64;
 
+use anyhow::Context as _;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
 
@@ -17,11 +18,16 @@ use crate::cli::exit::Exit;
 use crate::cli::render::listing::Record as _;
 use crate::cli::render::table::{Canvas, Cell, Layout};
 use crate::model::{Delivery, DeliveryId, Timestamp};
-use crate::ops::{Bounds, BulkReport, Control, Inapplicable, ItemOutcome, Rate, RepairPlan, repair_each};
+use crate::ops::{
+    Bounds, BulkReport, Control, Inapplicable, Item, ItemOutcome, Rate, RepairPlan, repair_each,
+};
 use crate::store::{Repair, Store};
 
 /// How many deliveries are shown before the question.
 const SAMPLE: usize = 5;
+
+/// How many deliveries that were not changed are named one by one.
+const NAMED: usize = 20;
 
 /// Which deliveries, and how many of them how fast.
 #[derive(clap::Args, Debug)]
@@ -195,11 +201,10 @@ async fn by_ids(
 }
 
 async fn read_ids() -> CliResult<Vec<DeliveryId>> {
-    let unreadable = |error| CliError::failed("cannot read ids from standard input").with_source(error);
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut ids = Vec::new();
     let mut number = 0_u64;
-    while let Some(line) = lines.next_line().await.map_err(unreadable)? {
+    while let Some(line) = lines.next_line().await.context("cannot read ids from standard input")? {
         number += 1;
         let id = line.trim();
         if id.is_empty() {
@@ -214,21 +219,21 @@ async fn read_ids() -> CliResult<Vec<DeliveryId>> {
     Ok(ids)
 }
 
-/// Tells people what became of those that were not changed.
+/// Tells people what became of those that were not changed; the report has all of them.
 fn tell_items(context: &Context, command: &Command<'_>, report: &BulkReport) {
-    for item in report.items.iter().flatten() {
-        let id = &item.id;
-        match &item.outcome {
-            ItemOutcome::Changed | ItemOutcome::WouldChange => {}
+    let is_told = |item: &&Item| matches!(item.outcome, ItemOutcome::Skipped { .. } | ItemOutcome::Missing);
+    let untouched: Vec<&Item> = report.items.iter().flatten().filter(is_told).collect();
+    for Item { id, outcome } in untouched.iter().take(NAMED) {
+        match outcome {
             ItemOutcome::Skipped { status } => {
                 context.ui().warn(&format!("{id} is {status}, and {} does not apply to it", command.name));
             }
-            ItemOutcome::Missing => {
-                context.ui().report(&CliError::failed(format!("there is no delivery with the id {id}")));
-            }
-            // The report's own error says it once for all of them.
-            ItemOutcome::Failed { error } => context.ui().detail(&format!("{id}: {error}")),
+            _ => context.ui().report(&CliError::failed(format!("there is no delivery with the id {id}"))),
         }
+    }
+    let more = untouched.len().saturating_sub(NAMED);
+    if more > 0 {
+        context.ui().warn(&format!("{more} more were skipped or do not exist; -o json names them all"));
     }
 }
 

@@ -56,7 +56,7 @@ impl<F: Formatter> Formatter for Safe<F> {
             let (before, harmful) = rest.split_at(at);
             writer.write_all(before.as_bytes())?;
             let mut characters = harmful.chars();
-            for unit in characters.next().into_iter().flat_map(|c| utf16(c)) {
+            for unit in characters.next().into_iter().flat_map(utf16) {
                 write!(writer, "\\u{unit:04x}")?;
             }
             rest = characters.as_str();

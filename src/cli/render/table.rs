@@ -4,14 +4,18 @@
 //! terminal, columns leave it one by one, in an order that each table chooses, for a line of their own below the row:
 //! at 80 columns an identifier can be copied and an error read, without a line that wraps. Only what does not fit
 //! even there is cut, and ends with `…`. Without a terminal nothing folds and nothing is cut.
+//!
+//! Which column stands where is decided here, for a whole table; comfy-table draws it, a row at a time.
 
 use std::io::{self, Write};
 
-use super::text::{fit, pad, visible, width, wrap};
+use comfy_table::{CellAlignment, ColumnConstraint, Table, Width, presets};
+
+use super::text::{MOST_COLUMNS, fit, visible, width, wrap};
 use crate::cli::ui::Meaning;
 
 /// Spaces between two columns.
-const GAP: &str = "  ";
+const GAP: usize = 2;
 
 /// What a line below a row begins with.
 const INDENT: &str = "    ";
@@ -19,20 +23,11 @@ const INDENT: &str = "    ";
 /// The least that a column of free text gets before it leaves the row.
 const LEAST_FREE_TEXT: usize = 24;
 
-/// On which side the text of a column begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Align {
-    /// For words.
-    Left,
-    /// For numbers.
-    Right,
-}
-
 /// One column of a table.
 #[derive(Clone, Copy, Debug)]
 pub struct Column {
     title: &'static str,
-    align: Align,
+    align: CellAlignment,
     /// When it leaves a row that does not fit: the lowest number first. `None` keeps it there.
     folds: Option<u8>,
     /// What its value is introduced with on the line below.
@@ -46,12 +41,19 @@ pub struct Column {
 impl Column {
     /// A column of words.
     pub const fn words(title: &'static str) -> Column {
-        Column { title, align: Align::Left, folds: None, label: "", is_free_text: false, wraps: false }
+        Column {
+            title,
+            align: CellAlignment::Left,
+            folds: None,
+            label: "",
+            is_free_text: false,
+            wraps: false,
+        }
     }
 
     /// A column of numbers.
     pub const fn number(title: &'static str) -> Column {
-        Column { align: Align::Right, ..Column::words(title) }
+        Column { align: CellAlignment::Right, ..Column::words(title) }
     }
 
     /// A column of text of any length, which comes last.
@@ -134,14 +136,15 @@ impl Layout {
             below.push(first);
         }
         below.sort_unstable();
-        let surplus = room.saturating_sub(least_width(columns, &inline, &natural));
-        let inline = inline
-            .into_iter()
-            .map(|column| {
-                let least = least_of(&columns[column], natural[column]);
-                (column, natural[column].min(least.saturating_add(surplus)))
-            })
-            .collect();
+        let surplus =
+            canvas.width.map_or(0, |room| room.saturating_sub(least_width(columns, &inline, &natural)));
+        let place = |column: usize| {
+            let least = least_of(&columns[column], natural[column]);
+            // Free text comes last, and takes what is left: later rows may have more of it than the first ones.
+            let share = if columns[column].is_free_text { surplus } else { 0 };
+            (column, least.saturating_add(share))
+        };
+        let inline = inline.into_iter().map(place).collect();
         Layout { columns, canvas, inline, below }
     }
 
@@ -167,33 +170,65 @@ impl Layout {
         Ok(())
     }
 
+    /// Colours come last, between the spaces that comfy-table put around the bare texts: they take no columns.
     fn write_inline(&self, output: &mut impl Write, row: &[Cell]) -> io::Result<()> {
+        let texts: Vec<String> = self.inline.iter().map(|&place| self.shown(place, row)).collect();
+        // In a pipe nothing is cut: what is too wide to be drawn is drawn in part, and then written whole.
+        let stand_ins: Vec<String> = texts.iter().map(|text| fit(text, MOST_COLUMNS.into())).collect();
+        let drawn = self.draw(&stand_ins);
+        let mut rest = drawn.as_str();
         let mut line = String::new();
-        // Spaces are held back until something follows them, so that no line ends with some.
-        let mut held_back = 0;
-        for (place, &(column, columns)) in self.inline.iter().enumerate() {
-            let cell = &row[column];
-            let text = self.cut(column, &cell.text, columns);
-            let fill = columns.saturating_sub(width(&text));
-            let gap = if place == 0 { 0 } else { GAP.len() };
-            let (before, after) = match self.columns[column].align {
-                Align::Left => (0, fill),
-                Align::Right => (fill, 0),
-            };
-            if text.is_empty() {
-                held_back += gap + fill;
-                continue;
-            }
-            line.push_str(&pad("", held_back + gap + before, false));
-            line.push_str(&cell.meaning.paint(&text, self.canvas.has_color));
-            held_back = after;
+        for ((&(column, _), text), stand_in) in self.inline.iter().zip(&texts).zip(&stand_ins) {
+            let (space, after) = rest.split_once(stand_in.as_str()).unwrap_or(("", rest));
+            line.push_str(space);
+            line.push_str(&row[column].meaning.paint(text, self.canvas.has_color));
+            rest = after;
         }
-        writeln!(output, "{line}")
+        writeln!(output, "{}", line.trim_end())
+    }
+
+    /// `texts` on one line, each in its column. One that is wider than its column moves those after it.
+    fn draw(&self, texts: &[String]) -> String {
+        let mut table = Table::new();
+        table.load_style(presets::NOTHING).add_row(texts);
+        for (place, (drawn, &(column, columns))) in table.column_iter_mut().zip(&self.inline).enumerate() {
+            let gap = if place == 0 { 0 } else { GAP as u16 };
+            let least = u16::try_from(columns).map_or(MOST_COLUMNS, |columns| columns.min(MOST_COLUMNS));
+            drawn.set_padding((gap, 0));
+            drawn.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(gap + least)));
+            drawn.set_cell_alignment(self.columns[column].align);
+        }
+        table.lines().collect()
+    }
+
+    /// What a row shows in a place.
+    fn shown(&self, (column, columns): (usize, usize), row: &[Cell]) -> String {
+        let cell = &row[column];
+        if self.overflows(column, columns, cell) {
+            String::new()
+        } else {
+            self.cut(column, &cell.text, columns)
+        }
     }
 
     /// The first column is the one to copy, and is never cut; nothing is without a terminal.
     fn cut(&self, column: usize, text: &str, columns: usize) -> String {
         if column == 0 || self.canvas.width.is_none() { text.to_owned() } else { fit(text, columns) }
+    }
+
+    /// Whether free text has so little room in the row that this one is better off below.
+    fn overflows(&self, column: usize, columns: usize, cell: &Cell) -> bool {
+        let column = &self.columns[column];
+        let is_cramped = column.wraps || columns < LEAST_FREE_TEXT;
+        column.is_free_text && column.folds.is_some() && is_cramped && width(&cell.text) > columns
+    }
+
+    /// The columns that a row has below: those that are there in every row, and free text that overflows in this one.
+    fn below(&self, row: &[Cell]) -> Vec<usize> {
+        let overflowing =
+            self.inline.iter().filter(|&&(column, columns)| self.overflows(column, columns, &row[column]));
+        let all = self.below.iter().copied().chain(overflowing.map(|&(column, _)| column));
+        all.filter(|&column| !row[column].text.is_empty()).collect()
     }
 
     fn lines_below(&self, row: &[Cell]) -> Vec<String> {
@@ -203,10 +238,9 @@ impl Layout {
             let columns = width(&text);
             let painted = meaning.paint(&text, self.canvas.has_color);
             match lines.last_mut() {
-                Some((used, line)) if *used + GAP.len() + columns <= room => {
-                    *used += GAP.len() + columns;
-                    line.push_str(GAP);
-                    line.push_str(&painted);
+                Some((used, line)) if *used + GAP + columns <= room => {
+                    *used += GAP + columns;
+                    *line += &format!("{:GAP$}{painted}", "");
                 }
                 _ => lines.push((columns, painted)),
             }
@@ -216,7 +250,7 @@ impl Layout {
 
     fn pieces_below(&self, row: &[Cell], room: usize) -> Vec<(String, Meaning)> {
         let mut pieces = Vec::new();
-        for &column in self.below.iter().filter(|&&column| !row[column].text.is_empty()) {
+        for column in self.below(row) {
             let text = format!("{}{}", self.columns[column].label, row[column].text);
             let parts = if self.columns[column].wraps { wrap(&text, room) } else { vec![fit(&text, room)] };
             pieces.extend(parts.into_iter().map(|part| (part, row[column].meaning)));
@@ -234,7 +268,7 @@ fn least_of(column: &Column, natural: usize) -> usize {
 }
 
 fn least_width(columns: &[Column], inline: &[usize], natural: &[usize]) -> usize {
-    let gaps = GAP.len() * inline.len().saturating_sub(1);
+    let gaps = GAP * inline.len().saturating_sub(1);
     inline.iter().map(|&column| least_of(&columns[column], natural[column])).sum::<usize>() + gaps
 }
 
@@ -349,6 +383,40 @@ mod tests {
         let mut bytes = Vec::new();
         layout.write_row(&mut bytes, &row("id-2-and-more", "longer than before", "2", "")).unwrap();
         assert_eq!(String::from_utf8(bytes).unwrap(), "id-2-and-more  lon…  2\n");
+    }
+
+    #[test]
+    fn an_error_after_many_rows_without_one_is_not_squeezed() {
+        let first = [row("id-1", "ab", "1", "")];
+        for (columns, expected) in [
+            (18, "id-2  ab    2\n    no route to h…\n"),
+            (40, "id-2  ab    2  no route to host in zone…\n"),
+            (60, "id-2  ab    2  no route to host in zone a\n"),
+        ] {
+            let layout = Layout::new(COLUMNS, &first, Canvas { width: Some(columns), has_color: false });
+            let mut bytes = Vec::new();
+            layout.write_row(&mut bytes, &row("id-2", "ab", "2", "no route to host in zone a")).unwrap();
+            assert_eq!(String::from_utf8(bytes).unwrap(), expected, "{columns}");
+        }
+    }
+
+    #[test]
+    fn a_text_wider_than_any_table_is_whole_in_a_pipe() {
+        let long = "word ".repeat(20_000) + "end";
+        let rows = [row(&long, "ab", "1", &long)];
+        let text = drawn(None, &rows);
+        assert_eq!(text.lines().count(), 2);
+        assert!(text.ends_with(&format!("\n{long}  ab    1  {long}\n")), "{} bytes", text.len());
+    }
+
+    #[test]
+    fn the_drawing_and_the_layout_measure_alike() {
+        for text in ["abc", "日本語", "👩‍👩‍👧‍👦", "שלום", "नमस्ते", "e\u{301}", "❤\u{fe0f}", "🇩🇪", "ﷺ", "…"]
+        {
+            let mut table = Table::new();
+            table.add_row([text]);
+            assert_eq!(table.column_max_content_widths(), [u16::try_from(width(text)).unwrap()], "{text}");
+        }
     }
 
     #[test]

@@ -2,11 +2,15 @@
 
 use std::fmt::Write as _;
 
+use comfy_table::{ColumnConstraint, Table, Width, presets};
 use unicode_segmentation::UnicodeSegmentation;
 use unicode_width::UnicodeWidthStr;
 
 /// Shows that something was cut off.
 pub const ELLIPSIS: &str = "…";
+
+/// The most columns that a text is drawn with. comfy-table counts in 16 bits; this leaves some for what is around it.
+pub const MOST_COLUMNS: u16 = 60_000;
 
 /// Whether a terminal could take the character for a command, or a reader be deceived by it: control characters,
 /// bidirectional marks and overrides, and characters that take no place and join nothing.
@@ -60,12 +64,13 @@ pub fn fit(text: &str, limit: usize) -> String {
     }
     let room = limit.saturating_sub(width(ELLIPSIS));
     let mut kept = String::new();
+    let mut columns = 0;
     for grapheme in text.graphemes(true) {
-        kept.push_str(grapheme);
-        if width(&kept) > room {
-            kept.truncate(kept.len() - grapheme.len());
+        columns += width(grapheme);
+        if columns > room {
             break;
         }
+        kept.push_str(grapheme);
     }
     if limit > 0 {
         kept.push_str(ELLIPSIS);
@@ -75,34 +80,13 @@ pub fn fit(text: &str, limit: usize) -> String {
 
 /// `text` in lines of at most `limit` columns, broken between words where possible.
 pub fn wrap(text: &str, limit: usize) -> Vec<String> {
-    let limit = limit.max(1);
-    let mut lines = vec![String::new()];
-    for word in text.split_word_bounds() {
-        for piece in pieces(word, limit) {
-            let line = lines.last_mut().expect("there is always a line");
-            if width(line) + width(&piece) <= limit {
-                line.push_str(&piece);
-            } else if !piece.trim().is_empty() {
-                lines.push(piece);
-            }
-        }
+    let limit = u16::try_from(limit).map_or(MOST_COLUMNS, |limit| limit.min(MOST_COLUMNS));
+    let mut table = Table::new();
+    table.load_style(presets::NOTHING).add_row([text]);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 0)).set_constraint(ColumnConstraint::UpperBoundary(Width::Fixed(limit)));
     }
-    lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
-}
-
-/// A word, in pieces if it is wider than a line.
-fn pieces(word: &str, limit: usize) -> Vec<String> {
-    if width(word) <= limit {
-        vec![word.to_owned()]
-    } else {
-        word.graphemes(true).map(str::to_owned).collect()
-    }
-}
-
-/// `text` filled up with spaces to `columns`.
-pub fn pad(text: &str, columns: usize, to_the_right: bool) -> String {
-    let fill = " ".repeat(columns.saturating_sub(width(text)));
-    if to_the_right { fill + text } else { text.to_owned() + &fill }
+    table.lines().map(|line| line.trim_end().to_owned()).collect()
 }
 
 #[cfg(test)]
@@ -145,12 +129,5 @@ mod tests {
         assert_eq!(wrap("abcdefghij k", 4), ["abcd", "efgh", "ij k"]);
         assert_eq!(wrap("", 4), [""]);
         assert_eq!(wrap("日本語", 3), ["日", "本", "語"]);
-    }
-
-    #[test]
-    fn padding_counts_columns() {
-        assert_eq!(pad("日", 4, false), "日  ");
-        assert_eq!(pad("7", 3, true), "  7");
-        assert_eq!(pad("long", 2, false), "long");
     }
 }

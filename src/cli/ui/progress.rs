@@ -76,14 +76,6 @@ impl Progress<'_> {
         self.done
     }
 
-    /// Runs `speak`, which writes to the terminal, without tearing the bar.
-    pub fn suspend<T>(&self, speak: impl FnOnce() -> T) -> T {
-        match &self.display {
-            Display::Bar(bar) => bar.suspend(speak),
-            Display::Log { .. } | Display::Silent => speak(),
-        }
-    }
-
     fn line(&self) -> String {
         match self.total {
             Some(total) => format!("{} {} of {total}", self.what, self.done),

@@ -64,7 +64,7 @@ fn answered<T>(answer: dialoguer::Result<T>) -> CliResult<T> {
         let _ = dialoguer::console::Term::stderr().show_cursor();
         match error.kind() {
             std::io::ErrorKind::Interrupted => CliError::interrupted(),
-            _ => CliError::failed("the question could not be asked").with_source(error),
+            _ => anyhow::Error::new(error).context("the question could not be asked").into(),
         }
     })
 }

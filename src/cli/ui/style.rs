@@ -67,7 +67,8 @@ impl Meaning {
     /// `text` in the colour of its meaning, if there are colours.
     pub fn paint(self, text: &str, has_color: bool) -> String {
         let style = self.style();
-        if has_color && style != Style::new() { format!("{style}{text}{style:#}") } else { text.to_owned() }
+        let is_seen = has_color && style != Style::new() && !text.is_empty();
+        if is_seen { format!("{style}{text}{style:#}") } else { text.to_owned() }
     }
 }
 
@@ -80,5 +81,6 @@ mod tests {
         assert_eq!(Meaning::Error.paint("x", false), "x");
         assert_eq!(Meaning::Error.paint("x", true), "\u{1b}[1m\u{1b}[31mx\u{1b}[0m");
         assert_eq!(Meaning::Plain.paint("x", true), "x");
+        assert_eq!(Meaning::Error.paint("", true), "");
     }
 }

@@ -140,7 +140,8 @@ impl<'t> Pump<'t> {
         }
     }
 
-    /// Waits until all pipes are at their end, at most until `deadline`: a process that left the group may hold one open.
+    /// Waits until all pipes are at their end, at most until `deadline`: a process that left the group may hold one
+    /// open.
     async fn finish_by(&mut self, deadline: Instant) {
         if !self.is_finished {
             self.is_finished = timeout_at(deadline, &mut self.pipes).await.is_ok();

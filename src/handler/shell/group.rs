@@ -53,8 +53,8 @@ impl ProcessGroup {
         self.is_gone
     }
 
-    /// Whether no process of the group is left. To be asked as soon as the leader has been reaped: from then on the number
-    /// may be given to others, unless another member holds it.
+    /// Whether no process of the group is left. To be asked as soon as the leader has been reaped: from then on the
+    /// number may be given to others, unless another member holds it.
     pub(super) fn look(&mut self) -> bool {
         if !self.is_gone {
             self.reap_adopted();
@@ -98,8 +98,8 @@ fn has_living_member(_group: Pid) -> bool {
     true
 }
 
-/// State and process group from a line of `/proc/<pid>/stat`: `pid (name) state parent group …`, where the name may hold
-/// anything.
+/// State and process group from a line of `/proc/<pid>/stat`: `pid (name) state parent group …`, where the name may
+/// hold anything.
 #[cfg(target_os = "linux")]
 fn state_and_group(stat: &str) -> Option<(char, i32)> {
     let (_, behind_name) = stat.rsplit_once(')')?;

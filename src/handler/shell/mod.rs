@@ -11,10 +11,10 @@
 //! | 130, 143, killed by INT or TERM | while the worker drains: given back, the attempt is not spent; otherwise as any other |
 //! | 75 (`EX_TEMPFAIL`) and any other | failed, tried again later |
 //!
-//! The tail of stderr is the message; that of stdout where stderr is empty. A time-out, a lost lease and the worker's own
-//! end send TERM to the child's whole process group, and KILL after a grace. A child that was stopped because it ran out
-//! of time has failed, whatever its exit status; one that was stopped because the worker ends is done when it exits 0,
-//! and is given back otherwise.
+//! The tail of stderr is the message; that of stdout where stderr is empty. A time-out, a lost lease and the
+//! worker's own end send TERM to the child's whole process group, and KILL after a grace. A child that was stopped
+//! because it ran out of time has failed, whatever its exit status; one that was stopped because the worker ends is
+//! done when it exits 0, and is given back otherwise.
 //!
 //! The command is over when its first process is: what it left running in the background gets TERM, and KILL a second
 //! later.
@@ -43,8 +43,8 @@ const REJECTING_CODES: [i32; 2] = [65, 78];
 /// What a shell reports for a command that INT or TERM ended.
 const INTERRUPTED_CODES: [i32; 2] = [130, 143];
 
-/// How long to wait for news of a drain when a child was interrupted. A service manager may send TERM to the worker and its
-/// children at once, and a child can be dead before the worker has read its own signal.
+/// How long to wait for news of a drain when a child was interrupted. A service manager may send TERM to the worker
+/// and its children at once, and a child can be dead before the worker has read its own signal.
 const DRAIN_NEWS: Duration = Duration::from_secs(1);
 
 /// Runs a command for each delivery; see the [module](self) for the protocol.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use mongodb::bson::{Document, doc};
 use mongodb::error::ErrorKind as DriverKind;
-use mongodb::options::{ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern};
+use mongodb::options::{
+    ClientOptions, ReadConcern, ReadPreference, SelectionCriteria, ServerAddress, WriteConcern,
+};
 use mongodb::{Client, Database};
 
 use super::MongoOptions;
@@ -28,20 +30,28 @@ const NODE_ONLY: &[&str] = &[
     "promotevalues",
 ];
 
+/// A client whose server has answered.
+#[derive(Debug)]
+pub(super) struct Connected {
+    pub(super) client: Client,
+    pub(super) hosts: String,
+    pub(super) database: String,
+}
+
 /// Connects, asks the server what it is, and names the database.
-pub(super) async fn connect(url: &str, options: &MongoOptions) -> Result<(Client, String)> {
+pub(super) async fn connect(url: &str, options: &MongoOptions) -> Result<Connected> {
     check_prefix(&options.prefix)?;
     let patience = options.connect_timeout;
     let mut parsed = within(patience, ClientOptions::parse(url)).await.map_err(|error| match error {
         Some(error) => refuse_url(url, &error),
-        None => no_answer(url, patience),
+        None => not_resolved(url, patience),
     })?;
     let database = database_name(&parsed, options)?;
-    let hosts = parsed.hosts.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let hosts = parsed.hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     harden(&mut parsed, options);
     let client = Client::with_options(parsed.clone()).map_err(|error| refuse_url(url, &error))?;
     match within(patience, hello(&client)).await {
-        Ok(reply) => has_transactions(&reply).map(|()| (client, database)),
+        Ok(reply) => has_transactions(&reply).map(|()| Connected { client, hosts, database }),
         Err(error) => {
             let reason = error.map(|error| classify("connecting", error));
             client.shutdown().immediate(true).await;
@@ -110,36 +120,55 @@ fn database_name(parsed: &ClientOptions, options: &MongoOptions) -> Result<Strin
 /// then it can say why: it is standalone, or belongs to a set of another name.
 async fn explain_silence(
     parsed: ClientOptions,
-    hosts: &[String],
+    hosts: &str,
     patience: Duration,
     reason: Option<StoreError>,
 ) -> StoreError {
-    if reason.as_ref().is_some_and(is_about_the_user) {
-        return reason.unwrap_or_else(standalone);
-    }
-    let list = hosts.join(", ");
-    match ask_directly(&parsed, patience).await {
-        Some(reply) if has_transactions(&reply).is_err() => standalone(),
-        Some(reply) => wrong_set(&parsed, &reply, &list),
-        None => {
-            let cause = reason.as_ref().and_then(Cause::of).cloned();
-            let error = StoreError::new(
-                ErrorKind::Unavailable,
-                format!("no answer from {list} within {patience:?}"),
-            )
-            .with_hint(
-                "check that the server runs, that host and port are right, and that nothing blocks the way",
-            );
-            cause.map_or(error, with_short_cause)
-        }
+    match reason {
+        Some(reason) if is_about_the_user(&reason) => reason,
+        _ => match ask_directly(&parsed, patience).await {
+            Some(reply) if has_transactions(&reply).is_err() => standalone(),
+            Some(reply) => wrong_set(&parsed, &reply, hosts),
+            None => no_answer(&parsed, hosts, patience, reason).await,
+        },
     }
 }
 
-/// The driver's message lists every server with its whole history; the part that tells something is kept.
-fn with_short_cause(cause: mongodb::error::Error) -> StoreError {
-    classify("connecting", cause).with_hint(
+/// The driver's own message lists every server with its whole history; a knock at the port says more in fewer words.
+async fn no_answer(
+    parsed: &ClientOptions,
+    hosts: &str,
+    patience: Duration,
+    reason: Option<StoreError>,
+) -> StoreError {
+    let knocked = match parsed.hosts.first() {
+        Some(ServerAddress::Tcp { host, port }) => knock(host, port.unwrap_or(27_017)).await,
+        _ => "nothing answers",
+    };
+    let message = format!("no answer from {hosts} within {patience:?}: {knocked}");
+    let error = StoreError::new(ErrorKind::Unavailable, message).with_hint(
         "check that the server runs, that host and port are right, and that nothing blocks the way",
-    )
+    );
+    match reason.as_ref().and_then(Cause::of) {
+        Some(cause) => error.with_source(Cause(cause.clone())),
+        None => error,
+    }
+}
+
+/// What a plain connection to the port meets.
+async fn knock(host: &str, port: u16) -> &'static str {
+    let attempt = tokio::net::TcpStream::connect((host, port));
+    match tokio::time::timeout(Duration::from_secs(1), attempt).await {
+        Ok(Ok(_)) => {
+            "something listens there, but does not answer as MongoDB does; does it want TLS (tls=true)?"
+        }
+        Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+            "the connection was refused, so nothing listens at that port"
+        }
+        Ok(Err(error)) if error.raw_os_error().is_none() => "no name server knows that host",
+        Ok(Err(_)) => "the host cannot be reached",
+        Err(_) => "nothing came back, not even a refusal",
+    }
 }
 
 fn is_about_the_user(error: &StoreError) -> bool {
@@ -180,7 +209,7 @@ fn wrong_set(parsed: &ClientOptions, hello: &Document, hosts: &str) -> StoreErro
     }
 }
 
-fn no_answer(url: &str, patience: Duration) -> StoreError {
+fn not_resolved(url: &str, patience: Duration) -> StoreError {
     let host = url.rsplit('@').next().unwrap_or_default().split(['/', '?']).next().unwrap_or_default();
     let host = host.trim_start_matches("mongodb+srv:").trim_start_matches('/');
     StoreError::new(ErrorKind::Unavailable, format!("the name {host} was not resolved within {patience:?}"))
@@ -190,7 +219,9 @@ fn no_answer(url: &str, patience: Duration) -> StoreError {
 /// A URL that the driver refuses. Neither the URL nor the driver's text is repeated: both can hold the password.
 fn refuse_url(url: &str, error: &mongodb::error::Error) -> StoreError {
     if matches!(error.kind.as_ref(), DriverKind::DnsResolve { .. }) {
-        return classify("looking up the store's host", error.clone());
+        return classify("looking up the store's host", error.clone()).with_hint(
+            "check the host in the store's URL; mongodb+srv:// needs SRV records, mongodb:// does not",
+        );
     }
     let refused = StoreError::new(ErrorKind::Invalid, "the store's URL cannot be read");
     let options = url.rsplit_once('?').map_or("", |(_, options)| options);

@@ -118,7 +118,7 @@ async fn open_listing(
         find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
     }
     let cursor = find.await.map_err(|error| classify(DOING, error))?;
-    Ok(cursor.map(|document| read_item(document)).boxed())
+    Ok(cursor.map(read_item).boxed())
 }
 
 fn read_item(document: mongodb::error::Result<RawDocumentBuf>) -> Result<Delivery> {

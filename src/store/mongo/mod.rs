@@ -45,7 +45,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
-use mongodb::options::{DatabaseOptions, ReadConcern, WriteConcern};
+use mongodb::options::{DatabaseOptions, Hint, ReadConcern, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
 use self::error::classify;
@@ -117,8 +117,11 @@ impl MongoStore {
     /// # Errors
     /// See [`open`](super::open).
     pub async fn connect(url: &str, options: MongoOptions) -> Result<Self> {
-        let (client, database) = connect::connect(url, &options).await?;
-        Self::new(&client, MongoOptions { database: Some(database), ..options })
+        let connected = connect::connect(url, &options).await?;
+        let location = format!("mongodb://{}/{}", connected.hosts, connected.database);
+        let store =
+            Self::new(&connected.client, MongoOptions { database: Some(connected.database), ..options })?;
+        Ok(MongoStore { location: location.into(), ..store })
     }
 
     /// An outbox in a database of a client that the application has already. Nothing is sent yet.
@@ -136,7 +139,7 @@ impl MongoStore {
             .write_concern(WriteConcern::majority())
             .selection_criteria(connect::primary())
             .build();
-        let location = format!("MongoDB database {name}, collections {}*", options.prefix);
+        let location = format!("MongoDB database {name}");
         Ok(MongoStore {
             database: client.database_with_options(&name, concerns),
             names: Arc::new(Names::with_prefix(&options.prefix)),
@@ -212,7 +215,22 @@ impl MongoStore {
         self.database.collection(&self.names.key_sequences)
     }
 
-    /// Several update statements on the deliveries in one round trip; returns how many documents changed.
+    /// Updates one delivery, if it passes the filter; returns whether it did. The driver sends it again after a lost
+    /// connection, and the server does it once.
+    async fn update_delivery(&self, doing: &str, filter: Document, update: Vec<Document>) -> Result<bool> {
+        let deliveries = self.deliveries();
+        let update = deliveries.update_one(filter, update).hint(Hint::Keys(doc! { "_id": 1 }));
+        match tokio::time::timeout(WRITE_PATIENCE, update.into_future()).await {
+            Ok(result) => Ok(result.map_err(|error| classify(doing, error))?.matched_count > 0),
+            Err(_) => {
+                let message = format!("{doing} failed: no answer within {WRITE_PATIENCE:?}");
+                Err(StoreError::new(ErrorKind::Unavailable, message))
+            }
+        }
+    }
+
+    /// Several update statements on the deliveries in one round trip; returns how many documents changed. After a lost connection its
+    /// outcome is unknown, as the driver cannot send it again.
     async fn update_deliveries(&self, doing: &str, statements: Vec<Document>) -> Result<u64> {
         if statements.is_empty() {
             return Ok(0);

@@ -19,7 +19,7 @@ pub(super) async fn repair(
     now: Timestamp,
 ) -> Result<RepairOutcome> {
     let condition = doc! { "_id": id.as_str(), "status": { "$in": statuses(repair) } };
-    if store.update_deliveries(DOING, vec![statement(condition, repair, now)]).await? > 0 {
+    if store.update_delivery(DOING, condition, update(repair, now)).await? {
         return Ok(RepairOutcome::Changed);
     }
     let found = store.deliveries().find_one(doc! { "_id": id.as_str() }).await;

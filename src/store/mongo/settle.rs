@@ -1,39 +1,130 @@
 //! Outcomes of attempts, each fenced by its lease.
 
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use std::collections::{HashMap, HashSet};
+
+use futures_util::TryStreamExt as _;
 use mongodb::ClientSession;
-use mongodb::bson::{Bson, Document, doc};
+use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::UpdateModifications;
 
 use super::MongoStore;
-use super::documents::date;
+use super::documents::{date, read_delivery};
 use super::error::classify;
-use crate::model::{Failure, Lease, MAX_ERROR_HISTORY, Timestamp};
+use crate::model::{Delivery, DeliveryId, Failure, Lease, LeaseToken, MAX_ERROR_HISTORY, Status, Timestamp};
 use crate::store::{ErrorKind, Fenced, Outcome, Result, Settlement, StoreError};
 
 const DOING: &str = "recording an outcome";
 
-/// Settlements in flight at once.
-const WIDTH: usize = 16;
-
 /// See [`Store::settle`](crate::store::Store::settle).
+///
+/// Several settlements are one look at their leases and one update command, which the server answers with a sum. When the
+/// sum is that of the leases that were held a moment before, each of these was applied and no other.
 pub(super) async fn settle(
     store: &MongoStore,
     settlements: &[Settlement],
     now: Timestamp,
 ) -> Result<Vec<Fenced>> {
-    let calls: Vec<_> = settlements.iter().map(|settlement| settle_one(store, settlement, now)).collect();
-    stream::iter(calls).buffered(WIDTH).try_collect().await
+    let mut answers = Vec::with_capacity(settlements.len());
+    for batch in batches(settlements) {
+        match batch {
+            [] => {}
+            [settlement] => answers.push(settle_one(store, settlement, now).await?),
+            batch => answers.extend(settle_batch(store, batch, now).await?),
+        }
+    }
+    Ok(answers)
+}
+
+/// Cuts the settlements where a delivery comes again: what a sum says of two outcomes of one delivery is not clear.
+fn batches(settlements: &[Settlement]) -> Vec<&[Settlement]> {
+    let mut seen = HashSet::new();
+    let mut starts = vec![0];
+    for (place, settlement) in settlements.iter().enumerate() {
+        if !seen.insert(&settlement.lease.delivery_id) {
+            starts.push(place);
+            seen = HashSet::from([&settlement.lease.delivery_id]);
+        }
+    }
+    let ends = starts.iter().skip(1).copied().chain([settlements.len()]);
+    starts.iter().zip(ends).map(|(&start, end)| &settlements[start..end]).collect()
+}
+
+async fn settle_batch(store: &MongoStore, batch: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>> {
+    let held = held_leases(store, batch).await?;
+    let mut alike: HashMap<(&LeaseToken, &Outcome), Vec<&str>> = HashMap::new();
+    for settlement in batch.iter().filter(|settlement| held.contains(&settlement.lease)) {
+        let members = alike.entry((&settlement.lease.token, &settlement.outcome)).or_default();
+        members.push(settlement.lease.delivery_id.as_str());
+    }
+    let statements = alike.into_iter().map(|((token, outcome), ids)| {
+        let fence = doc! { "_id": { "$in": ids }, "status": "processing", "leaseToken": token.as_str() };
+        doc! { "q": fence, "u": update(outcome, now), "multi": true, "hint": { "_id": 1 } }
+    });
+    let applied = store.update_deliveries(DOING, statements.collect()).await?;
+    let answers = batch.iter().map(|settlement| match held.contains(&settlement.lease) {
+        true => Fenced::Applied,
+        false => Fenced::LeaseLost,
+    });
+    if applied == held.len() as u64 {
+        return Ok(answers.collect());
+    }
+    tell_apart(store, batch, &held, now).await
+}
+
+/// The leases of a batch that are held at this moment. One that is not will never be again.
+async fn held_leases(store: &MongoStore, batch: &[Settlement]) -> Result<HashSet<Lease>> {
+    let asked: HashSet<&Lease> = batch.iter().map(|settlement| &settlement.lease).collect();
+    let stored = read_leased(store, batch).await?;
+    let stored = stored.iter().filter(|delivery| delivery.status == Status::Processing);
+    Ok(stored.filter_map(Delivery::lease).filter(|lease| asked.contains(lease)).collect())
+}
+
+/// Some leases were lost between look and update. What was applied shows in the delivery: its new status, and the
+/// instant at which the outcome was recorded.
+async fn tell_apart(
+    store: &MongoStore,
+    batch: &[Settlement],
+    held: &HashSet<Lease>,
+    now: Timestamp,
+) -> Result<Vec<Fenced>> {
+    let stored = read_leased(store, batch).await?;
+    let stored: HashMap<&DeliveryId, &Delivery> =
+        stored.iter().map(|delivery| (&delivery.id, delivery)).collect();
+    let answers = batch.iter().map(|settlement| {
+        let shows = |delivery: &&Delivery| delivery.updated_at == now && shows_outcome(delivery, settlement);
+        let was_held = held.contains(&settlement.lease);
+        match was_held && stored.get(&settlement.lease.delivery_id).is_some_and(shows) {
+            true => Fenced::Applied,
+            false => Fenced::LeaseLost,
+        }
+    });
+    Ok(answers.collect())
+}
+
+fn shows_outcome(delivery: &Delivery, settlement: &Settlement) -> bool {
+    match &settlement.outcome {
+        Outcome::Complete => delivery.status == Status::Completed,
+        Outcome::Bury { .. } => delivery.status == Status::Dead,
+        Outcome::Reschedule { available_at, .. } => {
+            delivery.status == Status::Pending && delivery.available_at == *available_at
+        }
+        Outcome::Release => delivery.status == Status::Pending,
+        Outcome::ExtendLease { .. } => delivery.lease().as_ref() == Some(&settlement.lease),
+    }
+}
+
+async fn read_leased(store: &MongoStore, batch: &[Settlement]) -> Result<Vec<Delivery>> {
+    let failed = |error| classify(DOING, error);
+    let ids: Vec<&str> = batch.iter().map(|settlement| settlement.lease.delivery_id.as_str()).collect();
+    let cursor = store.deliveries().find(doc! { "_id": { "$in": ids } }).await.map_err(failed)?;
+    let documents: Vec<RawDocumentBuf> = cursor.try_collect().await.map_err(failed)?;
+    documents.iter().map(|document| read_delivery(document)).collect()
 }
 
 async fn settle_one(store: &MongoStore, settlement: &Settlement, now: Timestamp) -> Result<Fenced> {
-    let statement = doc! {
-        "q": fence(&settlement.lease),
-        "u": update(&settlement.outcome, now),
-        "hint": { "_id": 1 },
-    };
-    let changed = store.update_deliveries(DOING, vec![statement]).await?;
-    Ok(if changed == 0 { Fenced::LeaseLost } else { Fenced::Applied })
+    let update = update(&settlement.outcome, now);
+    let passed = store.update_delivery(DOING, fence(&settlement.lease), update).await?;
+    Ok(if passed { Fenced::Applied } else { Fenced::LeaseLost })
 }
 
 /// Completes with the transaction of `session`.

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use tokio::fs::File;
 use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt as _, BufReader};
 
@@ -44,7 +45,7 @@ impl Input {
         }
         let mut bytes = Vec::new();
         let mut bounded = self.open().await?.take(MAX_LINE_BYTES + 1);
-        bounded.read_to_end(&mut bytes).await.map_err(|error| self.unreadable(error))?;
+        bounded.read_to_end(&mut bytes).await.with_context(|| self.unreadable())?;
         if bytes.len() as u64 > MAX_LINE_BYTES {
             let limit = MAX_LINE_BYTES >> 20;
             return Err(CliError::failed(format!("{what}: {} has more than {limit} MiB", self.name())));
@@ -60,7 +61,7 @@ impl Input {
     pub async fn open(&self) -> CliResult<Box<dyn AsyncBufRead + Send + Unpin>> {
         let source: Box<dyn AsyncRead + Send + Unpin> = match self {
             Input::Text(text) => Box::new(std::io::Cursor::new(text.clone().into_bytes())),
-            Input::File(path) => Box::new(File::open(path).await.map_err(|error| self.unreadable(error))?),
+            Input::File(path) => Box::new(File::open(path).await.with_context(|| self.unreadable())?),
             Input::Standard => Box::new(tokio::io::stdin()),
         };
         Ok(Box::new(BufReader::with_capacity(1 << 16, source)))
@@ -75,8 +76,8 @@ impl Input {
         }
     }
 
-    fn unreadable(&self, error: std::io::Error) -> CliError {
-        CliError::failed(format!("cannot read {}", self.name())).with_source(error)
+    fn unreadable(&self) -> String {
+        format!("cannot read {}", self.name())
     }
 }
 

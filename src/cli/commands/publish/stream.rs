@@ -91,8 +91,7 @@ fn explain(stopped: Stopped, input: &Input) -> CliError {
                 if first == last { format!("line {first}") } else { format!("lines {first} to {last}") };
             let cause = CliError::from(error);
             let message = format!("{place}, {lines}: {}", cause.message().unwrap_or_default());
-            let told = CliError::new(cause.exit(), message);
-            cause.hints().iter().cloned().fold(told, CliError::with_hint)
+            cause.within(message)
         }
         stopped => CliError::failed(format!("{place}, {stopped}")),
     }

@@ -14,7 +14,7 @@ use crate::cli::exit::Exit;
 use crate::cli::render::listing::{Listing, Record};
 use crate::cli::render::table::{Cell, Column};
 use crate::cli::render::time::Times;
-use crate::config::handlers::{HandlerConfig, HandlersError, HandlersFile, Run};
+use crate::config::handlers::{HandlerConfig, HandlersFile, Run};
 use crate::dispatch::Subscription;
 use crate::handler::{Command, ShellHandler};
 use crate::model::TypePattern;
@@ -155,20 +155,6 @@ fn given<T>(
     match value {
         Some(value) => set(subscription, value),
         None => subscription,
-    }
-}
-
-impl From<HandlersError> for CliError {
-    fn from(error: HandlersError) -> Self {
-        let cli_error = CliError::usage(error.to_string());
-        let cli_error = match error.hint() {
-            Some(hint) => cli_error.with_hint(hint),
-            None => cli_error,
-        };
-        match error {
-            HandlersError::Unreadable { source, .. } => cli_error.with_source(source),
-            _ => cli_error,
-        }
     }
 }
 

@@ -1,8 +1,9 @@
 //! SIGINT and SIGTERM for a worker: the first drains, the second stops.
 
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::signal::unix::Signal;
 
-use crate::cli::error::{CliError, CliResult};
+use crate::cli::error::CliResult;
+use crate::cli::interrupt;
 use crate::dispatch::Signals;
 
 /// Listens from now on. A third signal has no more to ask for.
@@ -10,15 +11,12 @@ use crate::dispatch::Signals;
 /// # Errors
 /// When the system refuses.
 pub(super) fn listen() -> CliResult<Signals> {
-    let refused = |error| CliError::failed("cannot listen for signals").with_source(error);
-    let interrupt = signal(SignalKind::interrupt()).map_err(refused)?;
-    let terminate = signal(SignalKind::terminate()).map_err(refused)?;
     let signals = Signals::default();
-    tokio::spawn(obey(signals.clone(), interrupt, terminate));
+    tokio::spawn(obey(signals.clone(), interrupt::signals()?));
     Ok(signals)
 }
 
-async fn obey(signals: Signals, mut interrupt: Signal, mut terminate: Signal) {
+async fn obey(signals: Signals, [mut interrupt, mut terminate]: [Signal; 2]) {
     for token in [signals.drain, signals.stop] {
         tokio::select! {
             _ = interrupt.recv() => {}

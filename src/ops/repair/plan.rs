@@ -1,22 +1,17 @@
-//! Requeue and bury: a whole selection in batches, or named deliveries one by one.
+//! A repair of all that a filter selects, in batches.
 
-use std::collections::HashSet;
+use std::time::Duration;
 
-use futures_util::{StreamExt, stream};
-use tokio_util::sync::CancellationToken;
+use futures_util::StreamExt as _;
 
 use crate::model::{Cursor, Delivery, DeliveryId, Filter, ListQuery, Selection, SortBy, Status, Timestamp};
-use crate::store::{ErrorKind, Repair, RepairOutcome, Result, Store, StoreError};
-
-use super::bulk::{BulkReport, Item, ItemOutcome};
-use super::control::Control;
-use super::rate::{Pacer, Rate};
+use crate::ops::bulk::BulkReport;
+use crate::ops::control::Control;
+use crate::ops::rate::{Pacer, Rate};
+use crate::store::{ErrorKind, Repair, Result, Store, StoreError};
 
 /// How many deliveries one bulk write changes at most.
 const BATCH: u64 = 1_000;
-
-/// How many deliveries are changed at the same time when each is named.
-const CONCURRENCY: usize = 16;
 
 /// A filter that selects nothing to which the repair applies.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -98,7 +93,7 @@ impl RepairPlan {
     pub fn new(filter: &Filter, repair: Repair, cutoff: Timestamp) -> Result<Self, Inapplicable> {
         let mut filter = narrowed(filter, &repair)?;
         // A listing goes by creation: this keeps it from running after those that arrive while it runs.
-        let behind_cutoff = cutoff.saturating_add(std::time::Duration::from_millis(1));
+        let behind_cutoff = cutoff.saturating_add(Duration::from_millis(1));
         filter.until = Some(filter.until.map_or(behind_cutoff, |until| until.min(behind_cutoff)));
         Ok(RepairPlan { selection: Selection { filter, cutoff }, repair, matched: 0 })
     }
@@ -109,7 +104,7 @@ impl RepairPlan {
         Ok(RepairPlan { matched, ..self })
     }
 
-    /// How many deliveries it is about.
+    /// How many deliveries it is about; none before they were [counted](Self::counted).
     pub fn matched(&self) -> u64 {
         self.matched
     }
@@ -285,6 +280,7 @@ impl Run<'_> {
                 self.report.skipped += tried.saturating_sub(changed);
                 Ok(())
             }
+            // Some of them may have been changed: only a second look could tell.
             Err(error) => {
                 self.report.failed += tried;
                 Err(error)
@@ -293,99 +289,10 @@ impl Run<'_> {
     }
 }
 
-/// Repairs each of `ids` by compare-and-set, several at a time, and reports on each in the order given; ids that are
-/// repeated count once. A dry run looks at them, and changes nothing.
-///
-/// It stops early when the store does not answer any more.
-pub async fn repair_each(
-    store: &dyn Store,
-    ids: &[DeliveryId],
-    repair: &Repair,
-    rate: Option<Rate>,
-    dry_run: bool,
-    control: &Control<'_>,
-) -> BulkReport {
-    let stop = control.cancel.child_token();
-    let each = Each { store, repair, dry_run, control, stop: &stop };
-    let mut given = HashSet::new();
-    let distinct = ids.iter().filter(|&id| given.insert(id));
-    let paced = stream::unfold((distinct, Pacer::new(rate)), async |(mut ids, mut pacer)| {
-        let id = ids.next()?;
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            () = pacer.wait(1) => Some((id, (ids, pacer))),
-        }
-    });
-    let mut outcomes = std::pin::pin!(paced.map(|id| each.repair(id)).buffered(CONCURRENCY));
-    let mut report = BulkReport { items: Some(Vec::new()), ..BulkReport::default() };
-    while let Some((item, error)) = outcomes.next().await {
-        record(&mut report, item, error);
-        (control.progress)(report.items.as_ref().map_or(0, |items| items.len() as u64));
-    }
-    report.interrupted = control.is_cancelled();
-    report
-}
-
-/// What the repairs of single deliveries have in common.
-struct Each<'a> {
-    store: &'a dyn Store,
-    repair: &'a Repair,
-    dry_run: bool,
-    control: &'a Control<'a>,
-    stop: &'a CancellationToken,
-}
-
-impl Each<'_> {
-    async fn repair(&self, id: &DeliveryId) -> (Item, Option<StoreError>) {
-        let outcome = if self.dry_run { self.look_at(id).await } else { self.change(id).await };
-        let (outcome, error) = match outcome {
-            Ok(outcome) => (outcome, None),
-            Err(error) => {
-                if error.kind() == ErrorKind::Unavailable {
-                    self.stop.cancel();
-                }
-                (ItemOutcome::Failed { error: error.to_string() }, Some(error))
-            }
-        };
-        (Item { id: id.clone(), outcome }, error)
-    }
-
-    async fn change(&self, id: &DeliveryId) -> Result<ItemOutcome> {
-        Ok(match self.store.repair(id, self.repair, self.control.now()).await? {
-            RepairOutcome::Changed => ItemOutcome::Changed,
-            RepairOutcome::Skipped(status) => ItemOutcome::Skipped { status },
-            RepairOutcome::Missing => ItemOutcome::Missing,
-        })
-    }
-
-    async fn look_at(&self, id: &DeliveryId) -> Result<ItemOutcome> {
-        Ok(match self.store.get(id).await?.map(|delivery| delivery.status) {
-            Some(status) if self.repair.applies_to().contains(&status) => ItemOutcome::WouldChange,
-            Some(status) => ItemOutcome::Skipped { status },
-            None => ItemOutcome::Missing,
-        })
-    }
-}
-
-fn record(report: &mut BulkReport, item: Item, error: Option<StoreError>) {
-    match item.outcome {
-        ItemOutcome::Changed => report.changed += 1,
-        ItemOutcome::Skipped { .. } => report.skipped += 1,
-        ItemOutcome::Missing | ItemOutcome::Failed { .. } => report.failed += 1,
-        ItemOutcome::WouldChange => {}
-    }
-    let found = !matches!(item.outcome, ItemOutcome::Missing | ItemOutcome::Failed { .. });
-    report.matched += u64::from(found);
-    error.into_iter().for_each(|error| report.keep_first_error(error));
-    report.items.get_or_insert_default().push(item);
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
-    use std::time::Duration;
 
     use super::*;
     use crate::model::{FailureKind, Lane};
@@ -648,90 +555,5 @@ mod tests {
         let parked = Filter { lane: Some(Lane::Parked), ..Filter::default() };
         assert!(narrowed(&parked, &bury()).is_ok());
         assert!(refusal(&parked, &requeue).contains("being in a lane"));
-    }
-
-    #[tokio::test]
-    async fn each_id_gets_its_own_outcome_in_the_order_given() {
-        let bench = Bench::new();
-        let dead = bench.dead(2).await;
-        let completed = bench.completed(1).await;
-        let missing = DeliveryId::from(r#"{"$gt":""}"#);
-        let ids = [&dead[1], &missing, &completed[0], &dead[0], &dead[1]].map(Clone::clone);
-        let dry = repair_each(&bench.store, &ids, &requeue(&bench), None, true, &bench.control()).await;
-        assert_eq!(numbers(&dry), [3, 0, 1, 1]);
-        assert_eq!(bench.count(Status::Dead).await, 2);
-
-        let report = repair_each(&bench.store, &ids, &requeue(&bench), None, false, &bench.control()).await;
-        assert_eq!(numbers(&report), [3, 2, 1, 1]);
-        let outcomes: Vec<_> =
-            report.items.unwrap().into_iter().map(|item| (item.id, item.outcome)).collect();
-        let skipped = ItemOutcome::Skipped { status: Status::Completed };
-        assert_eq!(
-            outcomes,
-            [
-                (dead[1].clone(), ItemOutcome::Changed),
-                (missing, ItemOutcome::Missing),
-                (completed[0].clone(), skipped),
-                (dead[0].clone(), ItemOutcome::Changed),
-            ]
-        );
-    }
-
-    #[tokio::test]
-    async fn ids_are_changed_sixteen_at_a_time() {
-        let bench = Bench::new();
-        let ids = bench.dead(100).await;
-        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
-        let (now_running, peak) = (Arc::clone(&running), Arc::clone(&most));
-        let store = Spoilt::new(&bench.store, move |_| {
-            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
-            Box::pin(async move {
-                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
-                tokio::task::yield_now().await;
-                running.fetch_sub(1, Ordering::SeqCst);
-                Ok(())
-            })
-        });
-        let report = repair_each(&store, &ids, &requeue(&bench), None, false, &bench.control()).await;
-        assert_eq!(report.changed, 100);
-        assert_eq!((peak.load(Ordering::SeqCst), now_running.load(Ordering::SeqCst)), (CONCURRENCY, 0));
-    }
-
-    #[tokio::test]
-    async fn a_store_that_went_away_is_not_asked_for_every_id() {
-        let bench = Bench::new();
-        let ids = bench.dead(100).await;
-        let store = Spoilt::new(&bench.store, |_| gone());
-        let report = repair_each(&store, &ids, &requeue(&bench), None, false, &bench.control()).await;
-        assert!(report.failed >= 1 && report.failed <= CONCURRENCY as u64, "{report:?}");
-        assert_eq!((report.changed, report.interrupted), (0, false));
-        assert_eq!(report.error.unwrap().kind(), ErrorKind::Unavailable);
-    }
-
-    #[tokio::test]
-    async fn a_cancel_between_ids_lets_those_under_way_end() {
-        let bench = Bench::new();
-        let ids = bench.dead(100).await;
-        let cancel = bench.cancel.clone();
-        let store = Spoilt::new(&bench.store, move |_| {
-            cancel.cancel();
-            go_on()
-        });
-        let report = repair_each(&store, &ids, &requeue(&bench), None, false, &bench.control()).await;
-        assert!(report.interrupted);
-        assert!(report.changed >= 1 && report.changed <= CONCURRENCY as u64);
-        assert_eq!(bench.count(Status::Pending).await as u64, report.changed);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ids_keep_to_a_rate_too() {
-        let bench = Bench::new();
-        let ids = bench.dead(11).await;
-        let begin = tokio::time::Instant::now();
-        let rate = Some("10/s".parse().unwrap());
-        let report = repair_each(&bench.store, &ids, &requeue(&bench), rate, false, &bench.control()).await;
-        assert_eq!(report.changed, 11);
-        let taken = begin.elapsed();
-        assert!(taken >= Duration::from_secs(1) && taken < Duration::from_millis(1_100), "{taken:?}");
     }
 }
