@@ -2,7 +2,7 @@
 //! appends to the same few keys. An observer writes down what it is certain of, and objects to what contradicts it.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -15,6 +15,7 @@ use crate::fixture::{Fixture, HOUR, LEASE, SECOND, bury, event, failure, keyed};
 conformance![
     hot_keys_keep_the_invariant,
     one_hot_key_keeps_the_invariant,
+    requeues_race_claims_of_their_keys,
     claims_that_are_dropped_delay_and_strand_nothing,
     appends_that_are_dropped_are_whole_or_nothing,
 ];
@@ -291,4 +292,42 @@ async fn appends_that_are_dropped_are_whole_or_nothing(fixture: &Fixture) {
     let ran: Vec<_> = fixture.drain(10).await.iter().filter_map(|delivery| delivery.sequence).collect();
     assert_eq!(ran, (1..=ran.len() as i64).collect::<Vec<_>>());
     assert!(ran.len() >= 10);
+}
+
+/// Of each key the first delivery is requeued while the second is being claimed. Each claim may have looked before the
+/// requeue and taken after it; still no two of a key run, as nothing ends before all claims have returned.
+async fn requeues_race_claims_of_their_keys(fixture: &Fixture) {
+    const ROUNDS: usize = 25;
+    const KEYS: usize = 8;
+    for round in 0..ROUNDS {
+        let keys: Vec<String> = (0..KEYS).map(|key| format!("key-{round}-{key}")).collect();
+        let first = join_all(keys.iter().map(|key| dead_before_another(fixture, key))).await;
+        let requeues = join_all(first.iter().enumerate().map(|(place, id)| async move {
+            // Each look at the store lets the claims get on a little.
+            for _ in 0..(round + place) % 4 {
+                fixture.get(id).await;
+            }
+            fixture.requeue(id).await;
+        }));
+        let claims = join_all((0..6).map(|claimer| async move {
+            let mut claimed = Vec::new();
+            for limit in [1 + claimer % 3, KEYS, KEYS] {
+                claimed.extend(fixture.claim(limit).await);
+            }
+            claimed
+        }));
+        let (_, claimed) = futures_util::join!(requeues, claims);
+        let running: Vec<Claimed> = claimed.into_iter().flatten().collect();
+        let distinct: BTreeSet<_> = running.iter().map(|one| one.delivery.key.as_deref()).collect();
+        assert_eq!(distinct.len(), running.len(), "two of a key run: {running:#?}");
+        fixture.complete_all(&running).await;
+        assert_eq!(running.len() + fixture.drain(KEYS).await.len(), 2 * KEYS);
+    }
+}
+
+/// Publishes two events of a key, of which the first is dead.
+async fn dead_before_another(fixture: &Fixture, key: &str) -> DeliveryId {
+    let published = fixture.publish_many(keyed(key), 2).await;
+    fixture.bury(&published[0]).await;
+    published[0].clone()
 }

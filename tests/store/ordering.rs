@@ -34,6 +34,7 @@ conformance![
     an_expired_later_one_waits_for_a_requeued_one,
     several_requeued_ones_run_in_their_order,
     blocked_deliveries_never_starve_others,
+    blocked_deliveries_never_starve_others_of_the_same_instant,
     a_handler_added_later_runs_in_key_order,
     a_mixed_hundred_runs_in_key_order,
     key_state_tells_head_runner_and_backlog,
@@ -253,6 +254,15 @@ async fn blocked_deliveries_never_starve_others(fixture: &Fixture) {
     free.push(fixture.publish(keyed("d")).await);
     free.sort();
     assert_eq!(ids(&fixture.claim(6).await), free);
+}
+
+async fn blocked_deliveries_never_starve_others_of_the_same_instant(fixture: &Fixture) {
+    fixture.publish(delayed(keyed("a"), fixture.later(HOUR))).await;
+    fixture.publish_many(keyed("a"), 300).await;
+    let mut free = fixture.publish_many(event(), 50).await;
+    free.sort();
+    assert_eq!(ids(&fixture.claim(20).await), free[..20]);
+    assert_eq!(ids(&fixture.claim(100).await), free[20..]);
 }
 
 async fn a_handler_added_later_runs_in_key_order(fixture: &Fixture) {
