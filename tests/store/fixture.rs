@@ -284,13 +284,15 @@ impl Fixture {
     // ---- hold the store to its references
 
     /// No delivery without its event and, of the events `appended`, none without a delivery.
+    ///
+    /// An append may still commit meanwhile: what is looked for is always read behind what it is looked for by.
     pub async fn assert_references(&self, appended: &[EventId]) {
+        let kept = self.events(appended).await;
         let deliveries = self.all().await;
         let needed: Vec<EventId> = deliveries.iter().map(|delivery| delivery.event_id.clone()).collect();
         let present: Vec<EventId> = self.events(&needed).await.into_iter().map(|event| event.id).collect();
         let orphan = deliveries.iter().find(|delivery| !present.contains(&delivery.event_id));
         assert_eq!(orphan, None, "a delivery without event");
-        let kept = self.events(appended).await;
         let left_behind = kept.iter().find(|event| !needed.contains(&event.id));
         assert_eq!(left_behind, None, "an event without delivery");
     }

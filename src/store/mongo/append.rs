@@ -8,14 +8,13 @@ use std::collections::{BTreeMap, HashMap};
 
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
-use mongodb::options::{ReturnDocument, UpdateModifications};
 use mongodb::{ClientSession, Collection};
 
-use super::MongoStore;
 use super::documents::{
     DeliveryOrigin, delivery_document, event_document, read_delivery, read_event, read_key_sequence,
 };
 use super::error::{classify, corrupt};
+use super::{MongoStore, settle};
 use crate::model::{Appended, AppendedDelivery, DeliveryId, Event, EventId, IdKind, NewEvent, Timestamp};
 use crate::store::{ErrorKind, Result, StoreError};
 
@@ -175,10 +174,11 @@ impl<'a> Plan<'a> {
                 by_key.entry(key).or_default().push(place);
             }
         }
-        for (key, places) in by_key {
-            let last = advance_counter(store, session, key, places.len() as i64).await?;
+        let steps = by_key.iter().map(|(key, places)| (*key, places.len() as i64)).collect();
+        for (key, last) in advance_counters(store, session, steps).await? {
+            let places = &by_key[key.as_str()];
             let first = last - places.len() as i64 + 1;
-            for (sequence, place) in (first..).zip(places) {
+            for (sequence, &place) in (first..).zip(places) {
                 self.events[place].sequence = Some(sequence);
             }
         }
@@ -236,26 +236,29 @@ async fn insert(
     Ok(())
 }
 
-/// Adds `step` to the counter of `key`, and returns its new value, an int64 whatever number another client stored.
-async fn advance_counter(
+/// Adds each step to the counter of its key, all in one command, and returns the new values: int64 whatever number
+/// another client stored.
+async fn advance_counters(
     store: &MongoStore,
     session: &mut ClientSession,
-    key: &str,
-    step: i64,
-) -> Result<i64> {
-    let before = doc! { "$toLong": { "$ifNull": ["$value", 0_i64] } };
-    let advance = doc! { "$set": { "value": { "$add": [before, step] } } };
-    let counter = store
-        .key_collection()
-        .find_one_and_update(doc! { "_id": key }, UpdateModifications::Pipeline(vec![advance]))
-        .upsert(true)
-        .return_document(ReturnDocument::After)
-        .session(session)
-        .await
-        .map_err(|error| classify(DOING, error))?;
-    let counter =
-        counter.ok_or_else(|| corrupt(&format!("the counter of key {key}"), "the server returned none"))?;
-    Ok(read_key_sequence(&counter)?.value)
+    steps: BTreeMap<&str, i64>,
+) -> Result<Vec<(String, i64)>> {
+    if steps.is_empty() {
+        return Ok(Vec::new());
+    }
+    let statements = steps.iter().map(|(key, step)| {
+        let before = doc! { "$toLong": { "$ifNull": ["$value", 0_i64] } };
+        let advance = doc! { "$set": { "value": { "$add": [before, *step] } } };
+        doc! { "q": { "_id": *key }, "u": [advance], "upsert": true }
+    });
+    let statements: Vec<Document> = statements.collect();
+    let command = doc! { "update": &store.names.key_sequences, "updates": statements };
+    let reply = store.database.run_command(command).session(&mut *session).await;
+    settle::changed_by(DOING, reply.map_err(|error| classify(DOING, error))?)?;
+    let keys: Vec<&str> = steps.into_keys().collect();
+    let counters = find(&store.key_collection(), session, doc! { "_id": { "$in": keys } }).await?;
+    let counters = counters.iter().map(|document| read_key_sequence(document));
+    counters.map(|counter| counter.map(|counter| (counter.key, counter.value))).collect()
 }
 
 /// Writes to events without changing them, so that a transaction which deletes them, or does the same, conflicts with
