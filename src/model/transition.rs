@@ -148,13 +148,21 @@ fn is_legal(delivery: &Delivery, transition: &Transition, now: Timestamp) -> boo
         Transition::Complete
         | Transition::Reschedule { .. }
         | Transition::Release
-        | Transition::Bury { .. }
-        | Transition::ExtendLease { .. } => delivery.status == Status::Processing,
+        | Transition::Bury { .. } => delivery.status == Status::Processing,
+        Transition::ExtendLease { .. } => {
+            delivery.status == Status::Processing && can_be_extended(delivery, now)
+        }
         Transition::Recover => delivery.status == Status::Processing && is_due,
         Transition::Requeue { .. } => delivery.status == Status::Dead,
         Transition::OperatorBury { .. } => delivery.status.is_unfinished(),
         Transition::Park | Transition::Unpark => delivery.status == Status::Pending,
     }
+}
+
+/// A lease that ran out can be revived only where nobody can have stepped in: behind it another delivery of its key may
+/// have been claimed, and both would run.
+fn can_be_extended(delivery: &Delivery, now: Timestamp) -> bool {
+    delivery.key.is_none() || delivery.is_running(now)
 }
 
 fn set_lease_expiry(delivery: &mut Delivery, expires_at: Timestamp) {
@@ -263,6 +271,15 @@ mod tests {
             legal_verbs(&apply(&live, &Transition::Bury { failure: failure() }, NOW).unwrap()),
             ["requeued"]
         );
+    }
+
+    #[test]
+    fn a_lease_of_a_key_that_ran_out_is_not_revived() {
+        let keyed = Delivery { key: Some("k".into()), ..pending(10_000) };
+        let extend = Transition::ExtendLease { expires_at: NOW };
+        assert!(apply(&apply(&keyed, &claim(10_001), NOW).unwrap(), &extend, NOW).is_ok());
+        assert!(apply(&apply(&keyed, &claim(10_000), NOW).unwrap(), &extend, NOW).is_err());
+        assert!(apply(&apply(&pending(10_000), &claim(10_000), NOW).unwrap(), &extend, NOW).is_ok());
     }
 
     #[test]

@@ -115,7 +115,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// Records outcomes of attempts: for each, whether it was applied, in the same order.
     ///
     /// Each changes its delivery only if id, status processing and lease token match. A lease that ran out but that
-    /// nobody took since still counts. `Release` gives the attempt back.
+    /// nobody took since still counts, except that it cannot be extended where the delivery has a key: another one of the
+    /// key may have been claimed behind it. `Release` gives the attempt back.
     async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>>;
 
     // ---- the operator's side -----------------------------------------------------------------------------------

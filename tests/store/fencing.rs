@@ -20,6 +20,7 @@ conformance![
     a_lease_of_nothing_is_lost,
     an_invented_token_is_lost,
     an_expired_lease_that_nobody_took_still_counts,
+    a_lease_of_a_key_that_ran_out_is_not_revived,
     answers_are_in_the_order_of_the_settlements,
     outcomes_of_one_lease_in_one_call_apply_once,
     a_great_many_settlements_are_each_answered,
@@ -198,6 +199,24 @@ async fn an_expired_lease_that_nobody_took_still_counts(fixture: &Fixture) {
             fixture.bury(&id).await;
         }
     }
+}
+
+/// Behind an expired lease a requeued predecessor may have been claimed: reviving the lease would make two of a key run.
+async fn a_lease_of_a_key_that_ran_out_is_not_revived(fixture: &Fixture) {
+    let first = fixture.publish(keyed("a")).await;
+    fixture.publish(keyed("a")).await;
+    fixture.bury(&first).await;
+    let later = fixture.claim_only().await;
+    fixture.clock.advance(LEASE * 2);
+    fixture.requeue(&first).await;
+    assert_eq!(ids(&fixture.claim(10).await), [first]);
+    let extend = Outcome::ExtendLease { expires_at: fixture.later(HOUR) };
+    assert_eq!(fixture.settle(&later, extend.clone()).await, Fenced::LeaseLost);
+    let both =
+        [&later, &later].map(|claimed| Settlement { lease: claimed.lease.clone(), outcome: extend.clone() });
+    assert_eq!(fixture.store.settle(&both, fixture.now()).await.unwrap(), [Fenced::LeaseLost; 2]);
+    assert_eq!(fixture.get(&later.delivery.id).await, later.delivery);
+    assert_eq!(fixture.settle(&later, Outcome::Complete).await, Fenced::Applied);
 }
 
 async fn answers_are_in_the_order_of_the_settlements(fixture: &Fixture) {

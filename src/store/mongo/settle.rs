@@ -10,7 +10,9 @@ use mongodb::options::UpdateModifications;
 use super::MongoStore;
 use super::documents::{date, read_delivery};
 use super::error::classify;
-use crate::model::{Delivery, DeliveryId, Failure, Lease, LeaseToken, MAX_ERROR_HISTORY, Status, Timestamp};
+use crate::model::{
+    Delivery, DeliveryId, Failure, Lease, LeaseToken, MAX_ERROR_HISTORY, Status, Timestamp, apply,
+};
 use crate::store::{ErrorKind, Fenced, Outcome, Result, Settlement, StoreError};
 
 const DOING: &str = "recording an outcome";
@@ -50,7 +52,7 @@ fn batches(settlements: &[Settlement]) -> Vec<&[Settlement]> {
 }
 
 async fn settle_batch(store: &MongoStore, batch: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>> {
-    let held = held_leases(store, batch).await?;
+    let held = held_leases(store, batch, now).await?;
     let mut alike: HashMap<(&LeaseToken, &Outcome), Vec<&str>> = HashMap::new();
     for settlement in batch.iter().filter(|settlement| held.contains(&settlement.lease)) {
         let members = alike.entry((&settlement.lease.token, &settlement.outcome)).or_default();
@@ -58,7 +60,8 @@ async fn settle_batch(store: &MongoStore, batch: &[Settlement], now: Timestamp) 
     }
     let statements = alike.into_iter().map(|((token, outcome), ids)| {
         let fence = doc! { "_id": { "$in": ids }, "status": "processing", "leaseToken": token.as_str() };
-        doc! { "q": fence, "u": update(outcome, now), "multi": true, "hint": { "_id": 1 } }
+        let condition = conditioned(fence, outcome, now);
+        doc! { "q": condition, "u": update(outcome, now), "multi": true, "hint": { "_id": 1 } }
     });
     let applied = store.update_deliveries(DOING, statements.collect()).await?;
     let answers = batch.iter().map(|settlement| match held.contains(&settlement.lease) {
@@ -71,12 +74,16 @@ async fn settle_batch(store: &MongoStore, batch: &[Settlement], now: Timestamp) 
     tell_apart(store, batch, &held, now).await
 }
 
-/// The leases of a batch that are held at this moment. One that is not will never be again.
-async fn held_leases(store: &MongoStore, batch: &[Settlement]) -> Result<HashSet<Lease>> {
-    let asked: HashSet<&Lease> = batch.iter().map(|settlement| &settlement.lease).collect();
+/// The leases of a batch that give their right at this moment. One that does not will never again.
+async fn held_leases(store: &MongoStore, batch: &[Settlement], now: Timestamp) -> Result<HashSet<Lease>> {
+    let asked: HashMap<&Lease, &Outcome> =
+        batch.iter().map(|settlement| (&settlement.lease, &settlement.outcome)).collect();
     let stored = read_leased(store, batch).await?;
-    let stored = stored.iter().filter(|delivery| delivery.status == Status::Processing);
-    Ok(stored.filter_map(Delivery::lease).filter(|lease| asked.contains(lease)).collect())
+    let held = stored.iter().filter_map(|delivery| {
+        let lease = delivery.lease()?;
+        apply(delivery, &asked.get(&lease)?.transition(), now).ok().map(|_| lease)
+    });
+    Ok(held.collect())
 }
 
 /// Some leases were lost between look and update. What was applied shows in the delivery: its new status, and the
@@ -123,7 +130,8 @@ async fn read_leased(store: &MongoStore, batch: &[Settlement]) -> Result<Vec<Del
 
 async fn settle_one(store: &MongoStore, settlement: &Settlement, now: Timestamp) -> Result<Fenced> {
     let update = update(&settlement.outcome, now);
-    let passed = store.update_delivery(DOING, fence(&settlement.lease), update).await?;
+    let condition = conditioned(fence(&settlement.lease), &settlement.outcome, now);
+    let passed = store.update_delivery(DOING, condition, update).await?;
     Ok(if passed { Fenced::Applied } else { Fenced::LeaseLost })
 }
 
@@ -160,6 +168,15 @@ pub(super) fn changed_by(doing: &str, reply: Document) -> Result<u64> {
 /// The filter that lets only the holder of the lease through.
 fn fence(lease: &Lease) -> Document {
     doc! { "_id": lease.delivery_id.as_str(), "status": "processing", "leaseToken": lease.token.as_str() }
+}
+
+/// The fence, and what else an outcome asks of its delivery: a lease of a key that ran out is not revived, as another
+/// delivery of the key may have been claimed behind it.
+fn conditioned(mut fence: Document, outcome: &Outcome, now: Timestamp) -> Document {
+    if matches!(outcome, Outcome::ExtendLease { .. }) {
+        fence.insert("$or", vec![doc! { "key": null }, doc! { "dueAt": { "$gt": date(now) } }]);
+    }
+    fence
 }
 
 fn update(outcome: &Outcome, now: Timestamp) -> Vec<Document> {
