@@ -13,8 +13,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("ops", vec!["model", "clock", "store"]),
         ("handler", vec!["model", "clock", "store"]),
         ("dispatch", vec!["model", "clock", "store", "handler"]),
-        // A handlers file describes handlers, and what a worker makes of them.
-        ("config", vec!["model", "handler", "dispatch"]),
+        ("config", vec!["model"]),
         ("cli", vec!["model", "clock", "store", "ops", "handler", "dispatch", "config"]),
     ])
 }
