@@ -7,7 +7,7 @@ use relayctl::store::mongo::{MongoOptions, MongoStore};
 use relayctl::store::{Outcome, PurgeRequest, Repair, Store};
 use serde_json::json;
 
-use crate::fixture::{Fixture, NOW, claim_request, event, later, spied_client};
+use crate::fixture::{Fixture, NOW, claim_request, event, later, spied_client_at, uri};
 
 const WEAK: &str =
     "readPreference=secondaryPreferred&w=1&readConcernLevel=local&retryWrites=false&journal=false";
@@ -26,11 +26,12 @@ async fn weak_settings_in_the_url_change_nothing() {
 }
 
 /// Every write that is not part of a transaction, and every commit, waits for a majority; every read is a majority read,
-/// or inside a transaction a snapshot read.
+/// or inside a transaction a snapshot read; whatever the URL of the client asks for.
 #[tokio::test]
 async fn every_command_carries_its_own_concern() {
     let fixture = Fixture::new().await;
-    let (client, sent) = spied_client().await;
+    let separator = if uri().contains('?') { '&' } else { '?' };
+    let (client, sent) = spied_client_at(&format!("{}{separator}{WEAK}", uri())).await;
     let options = MongoOptions { database: Some(fixture.database.clone()), ..MongoOptions::default() };
     let store = MongoStore::new(&client, options).unwrap();
     let dynamic: &dyn Store = &store;

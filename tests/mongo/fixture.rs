@@ -125,8 +125,13 @@ pub fn minimal(id: &str) -> Document {
 
 /// A client that keeps every command that it sends.
 pub async fn spied_client() -> (Client, Arc<std::sync::Mutex<Vec<Document>>>) {
+    spied_client_at(&uri()).await
+}
+
+/// The same for a URL with options of its own.
+pub async fn spied_client_at(uri: &str) -> (Client, Arc<std::sync::Mutex<Vec<Document>>>) {
     let sent = Arc::new(std::sync::Mutex::new(Vec::new()));
-    let mut options = mongodb::options::ClientOptions::parse(uri()).await.expect("uri");
+    let mut options = mongodb::options::ClientOptions::parse(uri).await.expect("uri");
     let keep = sent.clone();
     options.command_event_handler = Some(mongodb::event::EventHandler::callback(move |event| {
         if let mongodb::event::command::CommandEvent::Started(started) = event {
