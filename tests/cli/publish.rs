@@ -321,3 +321,16 @@ fn events_of_one_key_get_their_sequence_in_the_order_of_the_lines() {
     let payloads: Vec<_> = events.iter().map(|event| (event.sequence, event.payload.clone())).collect();
     assert_eq!(payloads, (1..=250).map(|n| (Some(n), json!(n))).collect::<Vec<_>>());
 }
+
+#[test]
+fn a_terminal_sees_a_bar_that_knows_where_the_file_ends() {
+    let sandbox = Sandbox::new();
+    let line = r#"{"type":"order.placed.v1","payload":{},"handlers":["projector"]}"#;
+    // The last line has no end, and counts all the same.
+    let file = sandbox.file("events.jsonl", [line; 3_000].join("\n"));
+    let terminal = sandbox.at_terminal(&["publish", "--jsonl", file.to_str().unwrap()]);
+    terminal.until(" of 3,000 ");
+    let ended = terminal.ends().exits(0);
+    assert!(ended.stdout.ends_with("Published 3000 events.\n"), "{}", ended.stdout);
+    assert_eq!(sandbox.deliveries().len(), 3_000);
+}

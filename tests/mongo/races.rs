@@ -340,3 +340,27 @@ async fn wait_for_blocked_write(fixture: &Fixture) {
     }
     panic!("no write was held up");
 }
+
+/// More heads are due and held up by a runner of their key than a claim looks at in one go; the one behind them is found.
+#[tokio::test]
+async fn a_thousand_held_up_heads_do_not_hide_a_free_one() {
+    let fixture = Fixture::new().await;
+    let of_key = |id: String, key: String, sequence: i32| {
+        let mut document = minimal(&id);
+        document.extend(doc! { "key": key, "sequence": sequence });
+        document
+    };
+    let held_up = (0..1_200).flat_map(|n| {
+        let head = of_key(format!("a-head-{n}"), format!("k{n}"), 1);
+        let mut runner = of_key(format!("runner-{n}"), format!("k{n}"), 2);
+        let expiry = DateTime::from_millis(later(600).as_millis());
+        runner.extend(
+            doc! { "status": "processing", "leaseToken": "other", "dueAt": expiry, "leaseExpiresAt": expiry },
+        );
+        [head, runner]
+    });
+    fixture.deliveries().insert_many(held_up).await.unwrap();
+    fixture.insert(of_key("z-free".into(), "free".into(), 1)).await;
+    assert_eq!(ids(&fixture.claim(5, NOW).await), ["z-free"]);
+    fixture.end().await;
+}

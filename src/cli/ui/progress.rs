@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::{Ui, Verbosity};
 
@@ -46,11 +46,14 @@ impl Ui {
 fn bar(what: &str, total: Option<u64>) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
     let template = match total {
-        Some(_) => "{msg} {human_pos} of {human_len} {wide_bar} {per_sec} {eta}",
-        None => "{msg} {human_pos} {spinner} {per_sec}",
+        Some(_) => "{msg} {human_pos} of {human_len} {wide_bar} {rate} {eta}",
+        None => "{msg} {human_pos} {spinner} {rate}",
     };
     if let Ok(style) = ProgressStyle::with_template(template) {
-        bar.set_style(style);
+        // The library's own rate has four decimals.
+        bar.set_style(style.with_key("rate", |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            let _ = write!(text, "{:.0}/s", state.per_sec());
+        }));
     }
     bar.set_message(what.to_owned());
     bar.enable_steady_tick(BAR_TICK);

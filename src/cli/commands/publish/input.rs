@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use tokio::fs::File;
-use tokio::io::{AsyncBufRead, AsyncRead, AsyncReadExt as _, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, BufReader};
 
 use crate::cli::error::{CliError, CliResult};
 use crate::ops::MAX_LINE_BYTES;
@@ -65,6 +65,25 @@ impl Input {
             Input::Standard => Box::new(tokio::io::stdin()),
         };
         Ok(Box::new(BufReader::with_capacity(1 << 16, source)))
+    }
+
+    /// How many lines a regular file has, for a bar that knows where it ends; `None` where only reading to the end tells.
+    pub async fn count_lines(&self) -> Option<u64> {
+        let Input::File(path) = self else { return None };
+        if !tokio::fs::metadata(path).await.ok()?.is_file() {
+            return None;
+        }
+        let mut reader = BufReader::with_capacity(1 << 16, File::open(path).await.ok()?);
+        let mut lines = 0;
+        let mut is_within_a_line = false;
+        loop {
+            let bytes = reader.fill_buf().await.ok()?;
+            let Some(&last) = bytes.last() else { return Some(lines + u64::from(is_within_a_line)) };
+            lines += bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
+            is_within_a_line = last != b'\n';
+            let read = bytes.len();
+            reader.consume(read);
+        }
     }
 
     /// What people call it.

@@ -49,7 +49,8 @@ pub async fn publish(
     let report = if is_shown {
         work(Control { clock: &**context.clock(), cancel: stop, progress: &silent }).await
     } else {
-        with_progress(context, stop, "published", None, work).await
+        let lines = input.count_lines().await;
+        with_progress(context, stop, "published", lines, work).await
     };
     if untold.is_none() && (report.stopped.is_none() || report.lines > 0) {
         untold = telling.end(&sentence(&report)).err();
