@@ -5,7 +5,7 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::options::Hint;
 
-use super::claim::BEGINNING;
+use super::BEGINNING;
 use super::documents::{date, read_delivery, read_event, read_key_sequence};
 use super::error::classify;
 use super::{MongoStore, filter, schema};

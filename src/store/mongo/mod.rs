@@ -44,10 +44,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use mongodb::bson::{Document, RawDocumentBuf, doc};
+use mongodb::bson::{DateTime, Document, RawDocumentBuf, doc};
 use mongodb::options::{DatabaseOptions, Hint, ReadConcern, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
+use self::claim::backlog::Memory;
 use self::error::classify;
 use self::key_locks::KeyLocks;
 use self::names::Names;
@@ -66,6 +67,9 @@ pub use transaction::MongoTransaction;
 
 /// What the names of the collections begin with, unless another prefix is given.
 pub const DEFAULT_PREFIX: &str = "relaybus_";
+
+/// The earliest date, to bound a date from below.
+const BEGINNING: DateTime = DateTime::MIN;
 
 /// A plain write that an open transaction of somebody else holds up is given up after this time.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
@@ -102,6 +106,7 @@ pub struct MongoStore {
     names: Arc<Names>,
     ids: Arc<dyn IdSource>,
     key_locks: Arc<KeyLocks>,
+    memory: Arc<Memory>,
     location: Arc<str>,
 }
 
@@ -145,6 +150,7 @@ impl MongoStore {
             names: Arc::new(Names::with_prefix(&options.prefix)),
             ids: Arc::new(UuidV7::default()),
             key_locks: Arc::default(),
+            memory: Arc::default(),
             location: location.into(),
         })
     }

@@ -20,6 +20,7 @@ pub(super) async fn repair(
 ) -> Result<RepairOutcome> {
     let condition = doc! { "_id": id.as_str(), "status": { "$in": statuses(repair) } };
     if store.update_delivery(DOING, condition, update(repair, now)).await? {
+        store.memory.forget();
         return Ok(RepairOutcome::Changed);
     }
     let found = store.deliveries().find_one(doc! { "_id": id.as_str() }).await;
@@ -43,7 +44,13 @@ pub(super) async fn repair_selected(
         doc! { "status": { "$in": statuses(repair) } },
         filter::selection(selection),
     ];
-    store.update_deliveries(DOING, vec![statement(doc! { "$and": conditions }, repair, now)]).await
+    update_many(store, DOING, statement(doc! { "$and": conditions }, repair, now)).await
+}
+
+async fn update_many(store: &MongoStore, doing: &str, statement: Document) -> Result<u64> {
+    let changed = store.update_deliveries(doing, vec![statement]).await?;
+    store.memory.forget();
+    Ok(changed)
 }
 
 fn statuses(repair: &Repair) -> Vec<&'static str> {
@@ -79,5 +86,5 @@ pub(super) async fn recover(store: &MongoStore, handlers: &[String], now: Timest
         "multi": true,
         "hint": schema::RUNNING,
     };
-    store.update_deliveries("recovering deliveries", vec![statement]).await
+    update_many(store, "recovering deliveries", statement).await
 }

@@ -34,6 +34,8 @@ pub(super) async fn settle(
             batch => answers.extend(settle_batch(store, batch, now).await?),
         }
     }
+    let ended = settlements.iter().filter(|one| !matches!(one.outcome, Outcome::ExtendLease { .. }));
+    store.memory.settled(ended.map(|settlement| settlement.lease.delivery_id.as_str()));
     Ok(answers)
 }
 

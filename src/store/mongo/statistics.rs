@@ -7,7 +7,7 @@ use mongodb::ClientSession;
 use mongodb::bson::{Document, doc};
 use mongodb::options::Hint;
 
-use super::claim::BEGINNING;
+use super::BEGINNING;
 use super::error::classify;
 use super::{MongoStore, schema};
 use crate::model::{HandlerStatistics, Statistics, Timestamp};

@@ -1,6 +1,7 @@
 //! Transactions: run whole, again from the start after a conflict, committed once.
 
 use std::any::Any;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,13 +32,21 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 pub struct MongoTransaction {
     store: MongoStore,
     session: ClientSession,
+    touched: Touched,
+}
+
+/// What a transaction moves when it commits, for the memory of claims.
+#[derive(Default)]
+struct Touched {
+    keys: HashSet<(String, String)>,
+    completed: Vec<String>,
 }
 
 impl MongoTransaction {
     pub(super) async fn begin(store: &MongoStore) -> Result<Self> {
         let session =
             store.client().start_session().await.map_err(|error| classify("starting a session", error))?;
-        let mut transaction = MongoTransaction { store: store.clone(), session };
+        let mut transaction = MongoTransaction { store: store.clone(), session, touched: Touched::default() };
         transaction.start().await?;
         Ok(transaction)
     }
@@ -76,7 +85,10 @@ impl MongoTransaction {
     async fn commit_within(&mut self, deadline: Instant) -> Result<()> {
         let mut pauses = Pauses::default();
         loop {
-            let Err(error) = self.session.commit_transaction().await else { return Ok(()) };
+            let Err(error) = self.session.commit_transaction().await else {
+                self.tell_memory();
+                return Ok(());
+            };
             if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) || !pauses.wait_before(deadline).await
             {
                 return Err(classify("committing", error));
@@ -85,13 +97,26 @@ impl MongoTransaction {
     }
 }
 
+impl MongoTransaction {
+    fn tell_memory(&mut self) {
+        let Touched { keys, completed } = std::mem::take(&mut self.touched);
+        self.store.memory.moved(keys);
+        self.store.memory.settled(completed.iter().map(String::as_str));
+    }
+}
+
 #[async_trait]
 impl Transaction for MongoTransaction {
     async fn append(&mut self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {
+        let keys = events.iter().filter_map(|event| Some((event, event.key.as_ref()?)));
+        for (event, key) in keys {
+            self.touched.keys.extend(event.handlers.iter().map(|handler| (handler.clone(), key.clone())));
+        }
         append::append(&self.store, &mut self.session, events, now).await
     }
 
     async fn complete(&mut self, lease: &Lease, now: Timestamp) -> Result<Fenced> {
+        self.touched.completed.push(lease.delivery_id.to_string());
         settle::complete_in(&self.store, &mut self.session, lease, now).await
     }
 

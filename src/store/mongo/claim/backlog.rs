@@ -1,0 +1,286 @@
+//! What a store remembers between its claims of handlers with a *backlog*: where the claim scan meets little but deliveries
+//! that wait behind others, claims look for the heads of keys instead, and a scan of these serves many claims.
+//!
+//! All of it is a guess at where to look. What can be taken is decided by the look, take and confirmation of each claim; a
+//! guess that is wrong costs a round trip or a delay, never the order of a key.
+//!
+//! The heads of a scan are known for [`HORIZON`]. Keys that this store moved since (it completed, appended, took and lost)
+//! are looked up by the next claim. What other processes moved is found by the next scan: when the horizon is reached, when
+//! the heads run out, or when a claim would come back empty.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::fmt;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::super::documents::date;
+use super::candidate::{HandlerKey, Place};
+use super::rounds::DueHead;
+use crate::model::Timestamp;
+
+/// How long the heads of a scan are relied on, in the time that claims are given. Heads that become due within it are part
+/// of the scan.
+const HORIZON: Duration = Duration::from_secs(1);
+
+/// So many claims look for heads before the claim scan is tried again.
+const CLAIMS_BY_HEADS: u32 = 64;
+
+/// A claim that found some deliveries, but fewer than it may, scans again only after a rest of so many times what the last
+/// scan took, and not before [`SHORTEST_REST`]: a scan costs with the number of keys.
+const REST_PER_SCAN: u32 = 4;
+const SHORTEST_REST: Duration = Duration::from_millis(50);
+
+/// Keys that are looked up by one claim, at most.
+const MOST_LOOKED_UP: usize = 1_000;
+
+/// Leases that are remembered, at most; a worker that never reports outcomes shall not fill the memory.
+const MOST_RUNNING: usize = 100_000;
+
+/// Claims with random places behind a claim that lost much to other workers.
+const CAUTIOUS_CLAIMS: u32 = 8;
+
+/// See the [module](self). Shared by the clones of a store.
+#[derive(Default)]
+pub(in super::super) struct Memory(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    backlogs: HashMap<String, Backlog>,
+    /// Keyed deliveries under leases that this store took.
+    running: HashMap<String, HandlerKey>,
+    cautious_claims: u32,
+}
+
+#[derive(Default)]
+struct Backlog {
+    heads: Heads,
+    /// Keys that may have another head since the scan.
+    moved: HashSet<String>,
+    scan: Option<Scan>,
+    claims_left: u32,
+}
+
+/// A scan for heads.
+#[derive(Clone, Copy)]
+struct Scan {
+    /// All heads that are due until then were found.
+    until: Timestamp,
+    ended_at: Instant,
+    took: Duration,
+}
+
+impl Scan {
+    fn has_rested(&self) -> bool {
+        self.ended_at.elapsed() >= (self.took * REST_PER_SCAN).max(SHORTEST_REST)
+    }
+}
+
+/// One head a key, the oldest first.
+#[derive(Default)]
+struct Heads {
+    by_age: BTreeSet<(Place, String)>,
+    places: HashMap<String, Place>,
+}
+
+impl Heads {
+    fn insert(&mut self, key: String, place: Place) {
+        self.remove(&key);
+        self.by_age.insert((place.clone(), key.clone()));
+        self.places.insert(key, place);
+    }
+
+    fn remove(&mut self, key: &str) {
+        if let Some(place) = self.places.remove(key) {
+            self.by_age.remove(&(place, key.to_owned()));
+        }
+    }
+}
+
+impl Memory {
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No code that can panic runs under the lock.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Which of these handlers are claimed for by their heads. Counts one claim.
+    pub(super) fn begin_claim(&self, handlers: &[String]) -> HashSet<String> {
+        let mut state = self.state();
+        let mut by_heads = HashSet::new();
+        for handler in handlers {
+            let Some(backlog) = state.backlogs.get_mut(handler) else { continue };
+            match backlog.claims_left.checked_sub(1) {
+                Some(left) => {
+                    backlog.claims_left = left;
+                    by_heads.insert(handler.clone());
+                }
+                None => drop(state.backlogs.remove(handler)),
+            }
+        }
+        by_heads
+    }
+
+    /// The claim scan of a handler met little else but deliveries that wait.
+    pub(super) fn met_backlog(&self, handler: &str) {
+        let fresh = Backlog { claims_left: CLAIMS_BY_HEADS, ..Backlog::default() };
+        self.state().backlogs.entry(handler.to_owned()).or_insert(fresh);
+    }
+
+    /// Which of these handlers have to be scanned, since nothing is known of their heads at `now`.
+    pub(super) fn unknown(&self, handlers: &[String], now: Timestamp) -> Vec<String> {
+        self.filter(handlers, |backlog| backlog.scan.is_none_or(|scan| scan.until < now))
+    }
+
+    /// Which of these handlers may be scanned again.
+    pub(super) fn rested(&self, handlers: &[String]) -> Vec<String> {
+        self.filter(handlers, |backlog| backlog.scan.is_none_or(|scan| scan.has_rested()))
+    }
+
+    fn filter(&self, handlers: &[String], keep: impl Fn(&Backlog) -> bool) -> Vec<String> {
+        let state = self.state();
+        let keep = |handler: &&String| state.backlogs.get(*handler).is_some_and(&keep);
+        handlers.iter().filter(keep).cloned().collect()
+    }
+
+    /// Until when a scan at `now` has to look.
+    pub(super) fn horizon(now: Timestamp) -> Timestamp {
+        now.saturating_add(HORIZON)
+    }
+
+    /// Notes what a scan found. Keys that moved since it began are still to be looked up.
+    pub(super) fn scanned(&self, handler: &str, found: Vec<DueHead>, until: Timestamp, took: Duration) {
+        let mut state = self.state();
+        let Some(backlog) = state.backlogs.get_mut(handler) else { return };
+        backlog.heads = Heads::default();
+        for head in found {
+            backlog.heads.insert(head.key, head.place);
+        }
+        backlog.scan = Some(Scan { until, ended_at: Instant::now(), took });
+    }
+
+    /// Hands out the oldest heads that are due, at most `count`, and the keys to look up.
+    pub(super) fn reserve(&self, handlers: &[String], now: Timestamp, count: usize) -> Reservation<'_> {
+        let mut state = self.state();
+        let mut oldest: Vec<(Place, HandlerKey)> = Vec::new();
+        let mut moved = HashSet::new();
+        for handler in handlers {
+            let Some(backlog) = state.backlogs.get_mut(handler) else { continue };
+            let due = backlog.heads.by_age.iter().take_while(|((due_at, _), _)| *due_at <= date(now));
+            oldest
+                .extend(due.take(count).map(|(place, key)| (place.clone(), (handler.clone(), key.clone()))));
+            let keys: Vec<String> = backlog.moved.iter().take(MOST_LOOKED_UP).cloned().collect();
+            for key in keys {
+                backlog.moved.remove(&key);
+                moved.insert((handler.clone(), key));
+            }
+        }
+        oldest.retain(|(_, handler_key)| !moved.contains(handler_key));
+        oldest.sort();
+        oldest.truncate(count);
+        for (handler, key) in oldest.iter().map(|(_, handler_key)| handler_key).chain(&moved) {
+            if let Some(backlog) = state.backlogs.get_mut(handler) {
+                backlog.heads.remove(key);
+            }
+        }
+        let heads = oldest.into_iter().map(|(place, handler_key)| (handler_key, place.1)).collect();
+        Reservation { memory: self, heads, moved }
+    }
+
+    /// A lease was taken.
+    pub(super) fn took(&self, id: &str, (handler, key): HandlerKey, expires_at: Timestamp) {
+        let mut state = self.state();
+        if let Some(backlog) = state.backlogs.get_mut(&handler)
+            && backlog.scan.is_some_and(|scan| expires_at <= scan.until)
+        {
+            // It is due again before the next scan.
+            backlog.moved.insert(key.clone());
+        }
+        if state.running.len() >= MOST_RUNNING {
+            state.running.clear();
+        }
+        state.running.insert(id.to_owned(), (handler, key));
+    }
+
+    /// These deliveries are not under their leases any more.
+    pub(in super::super) fn settled<'i>(&self, ids: impl IntoIterator<Item = &'i str>) {
+        let mut state = self.state();
+        for id in ids {
+            if let Some((handler, key)) = state.running.remove(id)
+                && let Some(backlog) = state.backlogs.get_mut(&handler)
+            {
+                backlog.moved.insert(key);
+            }
+        }
+    }
+
+    /// Something happened to these keys.
+    pub(in super::super) fn moved(&self, keys: impl IntoIterator<Item = HandlerKey>) {
+        let mut state = self.state();
+        for (handler, key) in keys {
+            if let Some(backlog) = state.backlogs.get_mut(&handler) {
+                backlog.moved.insert(key);
+            }
+        }
+    }
+
+    /// Anything may have happened.
+    pub(in super::super) fn forget(&self) {
+        self.state().backlogs.clear();
+    }
+
+    /// Notes how a take went. Workers that are after the same deliveries get out of each other's way for a while.
+    pub(super) fn note_losses(&self, asked: usize, won: usize) {
+        let mut state = self.state();
+        state.cautious_claims = match won * 2 < asked {
+            true => CAUTIOUS_CLAIMS,
+            false => state.cautious_claims.saturating_sub(1),
+        };
+    }
+
+    /// Whether other workers are after the same deliveries.
+    pub(super) fn is_contended(&self) -> bool {
+        self.state().cautious_claims > 0
+    }
+}
+
+impl fmt::Debug for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Memory")
+    }
+}
+
+/// Heads that one claim tries, so that no other of this store tries them meanwhile. Keys of which it was not said what
+/// became of them are looked up by the next claim, also when the claim is dropped half-way.
+pub(super) struct Reservation<'m> {
+    memory: &'m Memory,
+    /// The head of each key, as remembered.
+    pub(super) heads: HashMap<HandlerKey, String>,
+    /// The keys to look up.
+    pub(super) moved: HashSet<HandlerKey>,
+}
+
+impl Reservation<'_> {
+    /// The key is done with: nothing of it will be due before the next scan, or somebody knows.
+    pub(super) fn forget(&mut self, handler_key: &HandlerKey) {
+        self.heads.remove(handler_key);
+        self.moved.remove(handler_key);
+    }
+
+    /// The key has this head, which was not tried.
+    pub(super) fn keep(&mut self, handler_key: &HandlerKey, place: Place) {
+        self.forget(handler_key);
+        let (handler, key) = handler_key;
+        let mut state = self.memory.state();
+        let Some(backlog) = state.backlogs.get_mut(handler) else { return };
+        if backlog.scan.is_some_and(|scan| place.0 <= date(scan.until)) {
+            backlog.heads.insert(key.clone(), place);
+        }
+    }
+}
+
+impl Drop for Reservation<'_> {
+    fn drop(&mut self) {
+        let keys: Vec<HandlerKey> =
+            self.heads.drain().map(|(key, _)| key).chain(self.moved.drain()).collect();
+        self.memory.moved(keys);
+    }
+}
