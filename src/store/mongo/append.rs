@@ -14,7 +14,7 @@ use super::documents::{
     DeliveryOrigin, delivery_document, event_document, read_delivery, read_event, read_key_sequence,
 };
 use super::error::{classify, corrupt};
-use super::{MongoStore, settle};
+use super::{ALL_AT_ONCE, MongoStore, settle};
 use crate::model::{Appended, AppendedDelivery, DeliveryId, Event, EventId, IdKind, NewEvent, Timestamp};
 use crate::store::{ErrorKind, Result, StoreError};
 
@@ -72,7 +72,8 @@ async fn find(
     filter: Document,
 ) -> Result<Vec<RawDocumentBuf>> {
     let failed = |error| classify(DOING, error);
-    let mut cursor = collection.find(filter).session(&mut *session).await.map_err(failed)?;
+    let mut cursor =
+        collection.find(filter).batch_size(ALL_AT_ONCE).session(&mut *session).await.map_err(failed)?;
     cursor.stream(session).try_collect().await.map_err(failed)
 }
 

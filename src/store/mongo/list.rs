@@ -5,10 +5,10 @@ use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::options::Hint;
 
-use super::BEGINNING;
 use super::documents::{date, read_delivery, read_event, read_key_sequence};
 use super::error::classify;
-use super::{MongoStore, filter, schema};
+
+use super::{ALL_AT_ONCE, BEGINNING, MongoStore, filter, schema};
 use crate::model::{
     Cursor, Delivery, DeliveryId, Event, EventId, Filter, KeySequence, KeyState, ListQuery, Selection,
     SortBy, Status, Timestamp, TypePattern,
@@ -32,7 +32,8 @@ pub(super) async fn events(store: &MongoStore, ids: &[EventId]) -> Result<Vec<Ev
     for ids in ids.chunks(EVENTS_PER_QUERY) {
         let ids: Vec<&str> = ids.iter().map(EventId::as_str).collect();
         let collection = store.event_collection();
-        let mut cursor = collection.find(doc! { "_id": { "$in": ids } }).await.map_err(failed)?;
+        let find = collection.find(doc! { "_id": { "$in": ids } }).batch_size(ALL_AT_ONCE);
+        let mut cursor = find.await.map_err(failed)?;
         while let Some(document) = cursor.try_next().await.map_err(failed)? {
             events.push(read_event(&document)?);
         }

@@ -71,6 +71,9 @@ pub const DEFAULT_PREFIX: &str = "relaybus_";
 /// The earliest date, to bound a date from below.
 const BEGINNING: DateTime = DateTime::MIN;
 
+/// Documents in the first answer to a query: all of them, in all but extreme cases. The server's own choice is 101.
+const ALL_AT_ONCE: u32 = 10_000;
+
 /// A plain write that an open transaction of somebody else holds up is given up after this time.
 const WRITE_PATIENCE: Duration = Duration::from_secs(30);
 

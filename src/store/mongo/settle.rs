@@ -7,9 +7,9 @@ use mongodb::ClientSession;
 use mongodb::bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::options::UpdateModifications;
 
-use super::MongoStore;
 use super::documents::{date, read_delivery};
 use super::error::classify;
+use super::{ALL_AT_ONCE, MongoStore};
 use crate::model::{
     Delivery, DeliveryId, Failure, Lease, LeaseToken, MAX_ERROR_HISTORY, Status, Timestamp, apply,
 };
@@ -125,7 +125,9 @@ fn shows_outcome(delivery: &Delivery, settlement: &Settlement) -> bool {
 async fn read_leased(store: &MongoStore, batch: &[Settlement]) -> Result<Vec<Delivery>> {
     let failed = |error| classify(DOING, error);
     let ids: Vec<&str> = batch.iter().map(|settlement| settlement.lease.delivery_id.as_str()).collect();
-    let cursor = store.deliveries().find(doc! { "_id": { "$in": ids } }).await.map_err(failed)?;
+    let deliveries = store.deliveries();
+    let find = deliveries.find(doc! { "_id": { "$in": ids } }).batch_size(ALL_AT_ONCE);
+    let cursor = find.await.map_err(failed)?;
     let documents: Vec<RawDocumentBuf> = cursor.try_collect().await.map_err(failed)?;
     documents.iter().map(|document| read_delivery(document)).collect()
 }

@@ -364,6 +364,9 @@ impl<'a, R: Rounds> Claim<'a, R> {
     /// Decides how to go on where a look at the heads did not yield enough; returns whether there is nothing else to see.
     fn look_further(&mut self, seen: Vec<String>, scanned: Vec<String>, is_whole: bool) -> bool {
         let backlog = &mut self.backlog;
+        if backlog.handlers.is_empty() {
+            return true;
+        }
         backlog.scanned.extend(scanned);
         backlog.reach = (backlog.reach * REACH_GROWTH).clamp(SMALLEST_PAGE, LARGEST_PAGE);
         let tried_before = backlog.tried.len();
@@ -394,7 +397,7 @@ impl<'a, R: Rounds> Claim<'a, R> {
             let before = self.won.len();
             self.take(now).await?;
             if let Some(reservation) = &mut reservation {
-                let won = self.won[before..].iter().filter_map(|claimed| handler_key_of(claimed));
+                let won = self.won[before..].iter().filter_map(handler_key_of);
                 won.for_each(|handler_key| reservation.forget(&handler_key));
             }
             left = later;

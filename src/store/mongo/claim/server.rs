@@ -9,15 +9,12 @@ use mongodb::options::Hint;
 
 use super::super::documents::{date, integer, read_delivery};
 use super::super::error::classify;
-use super::super::{BEGINNING, MongoStore, schema};
+use super::super::{ALL_AT_ONCE, BEGINNING, MongoStore, schema};
 use super::DOING;
 use super::candidate::{Candidate, HandlerKey, Pin, UNREAD_FIELD};
 use super::rounds::{DueHead, Head, Page, PageRequest, Rounds, Take};
 use crate::model::{Delivery, LeaseToken, Timestamp};
 use crate::store::{Result, StoreError};
-
-/// Groups in the first answer to an aggregation: all of them, in all but extreme cases.
-const GROUPS_AT_ONCE: u32 = 10_000;
 
 impl Rounds for MongoStore {
     async fn page(&self, request: PageRequest<'_>) -> Result<Page> {
@@ -81,7 +78,7 @@ impl Rounds for MongoStore {
             let pipeline = whole_head_pipeline(handler, &keys);
             let deliveries = self.deliveries();
             let cursor = deliveries.aggregate(pipeline).hint(Hint::Name(schema::OPEN.to_owned()));
-            let cursor = cursor.with_type::<RawDocumentBuf>().batch_size(GROUPS_AT_ONCE).await;
+            let cursor = cursor.with_type::<RawDocumentBuf>().batch_size(ALL_AT_ONCE).await;
             let cursor = cursor.map_err(|error| classify(DOING, error))?;
             cursor.try_collect::<Vec<_>>().await.map_err(|error| classify(DOING, error))
         });
@@ -98,7 +95,7 @@ impl Rounds for MongoStore {
         }
         let deliveries = self.deliveries();
         let find = deliveries.find(live_filter(keys, now)).projection(doc! { "handler": 1, "key": 1 });
-        let cursor = find.hint(Hint::Name(schema::RUNNING.to_owned())).await;
+        let cursor = find.hint(Hint::Name(schema::RUNNING.to_owned())).batch_size(ALL_AT_ONCE).await;
         let cursor = cursor.map_err(|error| classify(DOING, error))?;
         let documents: Vec<RawDocumentBuf> =
             cursor.try_collect().await.map_err(|error| classify(DOING, error))?;
@@ -119,7 +116,7 @@ impl Rounds for MongoStore {
         let deliveries = self.deliveries();
         let filter = doc! { "_id": { "$in": ids }, "dueAt": { "$lte": date(now) } };
         let find = deliveries.find(filter).hint(Hint::Keys(doc! { "_id": 1 }));
-        let cursor = find.projection(doc! { UNREAD_FIELD: 0 }).await;
+        let cursor = find.projection(doc! { UNREAD_FIELD: 0 }).batch_size(ALL_AT_ONCE).await;
         let cursor = cursor.map_err(|error| classify(DOING, error))?;
         Ok(read_all(cursor.try_collect().await.map_err(|error| classify(DOING, error))?))
     }
@@ -134,7 +131,8 @@ impl Rounds for MongoStore {
             return Ok(Vec::new());
         }
         let deliveries = self.deliveries();
-        let cursor = deliveries.find(doc! { "_id": { "$in": ids }, "leaseToken": token.as_str() }).await;
+        let find = deliveries.find(doc! { "_id": { "$in": ids }, "leaseToken": token.as_str() });
+        let cursor = find.batch_size(ALL_AT_ONCE).await;
         let cursor = cursor.map_err(|error| classify(DOING, error))?;
         let documents: Vec<RawDocumentBuf> =
             cursor.try_collect().await.map_err(|error| classify(DOING, error))?;
@@ -259,7 +257,7 @@ fn parked_pipeline(handler: &str) -> Vec<Document> {
 
 async fn group(store: &MongoStore, index: &str, pipeline: Vec<Document>) -> Result<Vec<Document>> {
     let deliveries = store.deliveries();
-    let cursor = deliveries.aggregate(pipeline).hint(Hint::Name(index.to_owned())).batch_size(GROUPS_AT_ONCE);
+    let cursor = deliveries.aggregate(pipeline).hint(Hint::Name(index.to_owned())).batch_size(ALL_AT_ONCE);
     let cursor = cursor.await.map_err(|error| classify(DOING, error))?;
     cursor.try_collect().await.map_err(|error| classify(DOING, error))
 }
