@@ -364,3 +364,38 @@ async fn a_thousand_held_up_heads_do_not_hide_a_free_one() {
     assert_eq!(ids(&fixture.claim(5, NOW).await), ["z-free"]);
     fixture.end().await;
 }
+
+/// The store knows that it took these leases and reports on them for the first time: it need not look before it writes.
+/// What it does not know it looks at, and a second report finds each lease gone.
+#[tokio::test]
+async fn a_batch_of_first_outcomes_is_one_command() {
+    let fixture = Fixture::new().await;
+    fixture.append(&[event(), event(), event()]).await;
+    let (client, sent) = crate::fixture::spied_client().await;
+    let options = MongoOptions { database: Some(fixture.database.clone()), ..MongoOptions::default() };
+    let store = MongoStore::new(&client, options).unwrap();
+    let claimed = store.claim(&claim_request(&["h"], 3, NOW)).await.unwrap();
+    let outcome = |n: usize| match n {
+        0 => relayctl::store::Outcome::ExtendLease { expires_at: later(90) },
+        _ => relayctl::store::Outcome::Complete,
+    };
+    let settlements = claimed.iter().enumerate().map(|(n, claimed)| relayctl::store::Settlement {
+        lease: claimed.lease.clone(),
+        outcome: outcome(n),
+    });
+    let settlements: Vec<_> = settlements.collect();
+    let names = || -> Vec<String> {
+        let sent = std::mem::take(&mut *sent.lock().unwrap());
+        sent.iter().filter_map(|command| command.keys().next().cloned()).collect()
+    };
+    use relayctl::store::Fenced::{Applied, LeaseLost};
+    names();
+    assert_eq!(store.settle(&settlements, later(1)).await.unwrap(), [Applied, Applied, Applied]);
+    assert_eq!(names(), ["update"]);
+    assert_eq!(store.settle(&settlements, later(1)).await.unwrap(), [Applied, LeaseLost, LeaseLost]);
+    assert_eq!(names(), ["find", "update"]);
+    let extended = fixture.delivery(claimed[0].delivery.id.as_str()).await;
+    assert_eq!(extended.get_datetime("dueAt").unwrap(), &DateTime::from_millis(later(90).as_millis()));
+    store.close().await;
+    fixture.end().await;
+}

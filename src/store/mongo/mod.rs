@@ -29,6 +29,7 @@ mod error;
 mod filter;
 mod json;
 mod key_locks;
+mod leases;
 mod list;
 mod names;
 mod repair;
@@ -45,12 +46,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use mongodb::bson::{DateTime, Document, RawDocumentBuf, doc};
-use mongodb::options::{DatabaseOptions, Hint, ReadConcern, WriteConcern};
+use mongodb::options::{DatabaseOptions, Hint, ReadConcern, UpdateModifications, WriteConcern};
 use mongodb::{Client, ClientSession, Collection, Database};
 
 use self::claim::backlog::Memory;
 use self::error::classify;
 use self::key_locks::KeyLocks;
+use self::leases::Leases;
 use self::names::Names;
 use super::{
     Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, PruneBatch, PruneRequest, PurgeBatch,
@@ -110,6 +112,7 @@ pub struct MongoStore {
     ids: Arc<dyn IdSource>,
     key_locks: Arc<KeyLocks>,
     memory: Arc<Memory>,
+    leases: Arc<Leases>,
     location: Arc<str>,
 }
 
@@ -154,6 +157,7 @@ impl MongoStore {
             ids: Arc::new(UuidV7::default()),
             key_locks: Arc::default(),
             memory: Arc::default(),
+            leases: Arc::default(),
             location: location.into(),
         })
     }
@@ -226,7 +230,12 @@ impl MongoStore {
 
     /// Updates one delivery, if it passes the filter; returns whether it did. The driver sends it again after a lost
     /// connection, and the server does it once.
-    async fn update_delivery(&self, doing: &str, filter: Document, update: Vec<Document>) -> Result<bool> {
+    async fn update_delivery(
+        &self,
+        doing: &str,
+        filter: Document,
+        update: UpdateModifications,
+    ) -> Result<bool> {
         let deliveries = self.deliveries();
         let update = deliveries.update_one(filter, update).hint(Hint::Keys(doc! { "_id": 1 }));
         match tokio::time::timeout(WRITE_PATIENCE, update.into_future()).await {

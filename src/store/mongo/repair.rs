@@ -19,7 +19,7 @@ pub(super) async fn repair(
     now: Timestamp,
 ) -> Result<RepairOutcome> {
     let condition = doc! { "_id": id.as_str(), "status": { "$in": statuses(repair) } };
-    if store.update_delivery(DOING, condition, update(repair, now)).await? {
+    if store.update_delivery(DOING, condition, update(repair, now).into()).await? {
         store.memory.forget();
         return Ok(RepairOutcome::Changed);
     }

@@ -19,8 +19,8 @@ const DOING: &str = "recording an outcome";
 
 /// See [`Store::settle`](crate::store::Store::settle).
 ///
-/// Several settlements are one look at their leases and one update command, which the server answers with a sum. When the
-/// sum is that of the leases that were held a moment before, each of these was applied and no other.
+/// Several settlements are one update command, which the server answers with a sum. When the sum is that of the leases that
+/// were held a moment before, each of these was applied and no other.
 pub(super) async fn settle(
     store: &MongoStore,
     settlements: &[Settlement],
@@ -53,8 +53,34 @@ fn batches(settlements: &[Settlement]) -> Vec<&[Settlement]> {
     starts.iter().zip(ends).map(|(&start, end)| &settlements[start..end]).collect()
 }
 
+/// Several outcomes are one update command, which the server answers with a sum. Where all of them are the first of leases
+/// that this store took, the sum tells by itself when each was applied; others are looked at before.
 async fn settle_batch(store: &MongoStore, batch: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>> {
-    let held = held_leases(store, batch, now).await?;
+    let leases = || batch.iter().map(|settlement| &settlement.lease);
+    let held = match store.leases.are_first(leases()) {
+        true => leases().cloned().collect(),
+        false => held_leases(store, batch, now).await?,
+    };
+    let applied = write_outcomes(store, batch, &held, now).await?;
+    if applied != held.len() as u64 {
+        return tell_apart(store, batch, &held, now).await;
+    }
+    let extended = batch.iter().filter(|one| matches!(one.outcome, Outcome::ExtendLease { .. }));
+    store.leases.note(extended.map(|settlement| &settlement.lease).filter(|lease| held.contains(*lease)));
+    let answers = leases().map(|lease| match held.contains(lease) {
+        true => Fenced::Applied,
+        false => Fenced::LeaseLost,
+    });
+    Ok(answers.collect())
+}
+
+/// Writes the outcomes of those that are held, and returns how many were written.
+async fn write_outcomes(
+    store: &MongoStore,
+    batch: &[Settlement],
+    held: &HashSet<Lease>,
+    now: Timestamp,
+) -> Result<u64> {
     let mut alike: HashMap<(&LeaseToken, &Outcome), Vec<&str>> = HashMap::new();
     for settlement in batch.iter().filter(|settlement| held.contains(&settlement.lease)) {
         let members = alike.entry((&settlement.lease.token, &settlement.outcome)).or_default();
@@ -63,17 +89,19 @@ async fn settle_batch(store: &MongoStore, batch: &[Settlement], now: Timestamp) 
     let statements = alike.into_iter().map(|((token, outcome), ids)| {
         let fence = doc! { "_id": { "$in": ids }, "status": "processing", "leaseToken": token.as_str() };
         let condition = conditioned(fence, outcome, now);
-        doc! { "q": condition, "u": update(outcome, now), "multi": true, "hint": { "_id": 1 } }
+        doc! { "q": condition, "u": statement_of(update(outcome, now)), "multi": true, "hint": { "_id": 1 } }
     });
-    let applied = store.update_deliveries(DOING, statements.collect()).await?;
-    let answers = batch.iter().map(|settlement| match held.contains(&settlement.lease) {
-        true => Fenced::Applied,
-        false => Fenced::LeaseLost,
-    });
-    if applied == held.len() as u64 {
-        return Ok(answers.collect());
+    store.update_deliveries(DOING, statements.collect()).await
+}
+
+/// An update as it stands in a command.
+pub(super) fn statement_of(update: UpdateModifications) -> Bson {
+    match update {
+        UpdateModifications::Pipeline(stages) => Bson::from(stages),
+        UpdateModifications::Document(document) => Bson::from(document),
+        // The driver may learn of other kinds; none is made here.
+        _ => Bson::Null,
     }
-    tell_apart(store, batch, &held, now).await
 }
 
 /// The leases of a batch that give their right at this moment. One that does not will never again.
@@ -88,8 +116,8 @@ async fn held_leases(store: &MongoStore, batch: &[Settlement], now: Timestamp) -
     Ok(held.collect())
 }
 
-/// Some leases were lost between look and update. What was applied shows in the delivery: its new status, and the
-/// instant at which the outcome was recorded.
+/// Some leases were lost before the update. What was applied shows in the delivery: its new status, and the instant at which
+/// the outcome was recorded. (An equal outcome that another worker recorded in the very same millisecond looks the same.)
 async fn tell_apart(
     store: &MongoStore,
     batch: &[Settlement],
@@ -111,11 +139,13 @@ async fn tell_apart(
 }
 
 fn shows_outcome(delivery: &Delivery, settlement: &Settlement) -> bool {
+    let shows_failure = |failure: &Failure| delivery.last_error.as_ref() == Some(&failure.message);
     match &settlement.outcome {
         Outcome::Complete => delivery.status == Status::Completed,
-        Outcome::Bury { .. } => delivery.status == Status::Dead,
-        Outcome::Reschedule { available_at, .. } => {
-            delivery.status == Status::Pending && delivery.available_at == *available_at
+        Outcome::Bury { failure } => delivery.status == Status::Dead && shows_failure(failure),
+        Outcome::Reschedule { available_at, failure } => {
+            let waits = delivery.status == Status::Pending && delivery.available_at == *available_at;
+            waits && shows_failure(failure)
         }
         Outcome::Release => delivery.status == Status::Pending,
         Outcome::ExtendLease { .. } => delivery.lease().as_ref() == Some(&settlement.lease),
@@ -133,6 +163,10 @@ async fn read_leased(store: &MongoStore, batch: &[Settlement]) -> Result<Vec<Del
 }
 
 async fn settle_one(store: &MongoStore, settlement: &Settlement, now: Timestamp) -> Result<Fenced> {
+    let is_extension = matches!(settlement.outcome, Outcome::ExtendLease { .. });
+    if !is_extension {
+        store.leases.are_first([&settlement.lease]);
+    }
     let update = update(&settlement.outcome, now);
     let condition = conditioned(fence(&settlement.lease), &settlement.outcome, now);
     let passed = store.update_delivery(DOING, condition, update).await?;
@@ -146,8 +180,8 @@ pub(super) async fn complete_in(
     lease: &Lease,
     now: Timestamp,
 ) -> Result<Fenced> {
-    let update = UpdateModifications::Pipeline(completed(now));
-    let result = store.deliveries().update_one(fence(lease), update).session(session).await;
+    store.leases.are_first([lease]);
+    let result = store.deliveries().update_one(fence(lease), completed(now)).session(session).await;
     let matched = result.map_err(|error| classify(DOING, error))?.matched_count;
     Ok(if matched == 0 { Fenced::LeaseLost } else { Fenced::Applied })
 }
@@ -183,34 +217,35 @@ fn conditioned(mut fence: Document, outcome: &Outcome, now: Timestamp) -> Docume
     fence
 }
 
-fn update(outcome: &Outcome, now: Timestamp) -> Vec<Document> {
+fn update(outcome: &Outcome, now: Timestamp) -> UpdateModifications {
     match outcome {
-        Outcome::Complete => completed(now),
+        Outcome::Complete => completed(now).into(),
         Outcome::Reschedule { available_at, failure } => {
             let mut set = remembered(failure, now);
             set.extend(waiting(Bson::from(date(*available_at)), now));
-            vec![doc! { "$set": set }, drop_lease()]
+            vec![doc! { "$set": set }, drop_lease()].into()
         }
         Outcome::Release => {
             let attempts = doc! { "$max": [0, { "$subtract": [number("$attempts"), 1] }] };
             let available_at = doc! { "$ifNull": ["$availableAt", "$dueAt"] };
             let mut set = waiting(Bson::from(available_at), now);
             set.insert("attempts", attempts);
-            vec![doc! { "$set": set }, drop_lease()]
+            vec![doc! { "$set": set }, drop_lease()].into()
         }
-        Outcome::Bury { failure } => buried(failure, now),
-        Outcome::ExtendLease { expires_at } => vec![doc! { "$set": {
-            "leaseExpiresAt": date(*expires_at),
-            "dueAt": date(*expires_at),
-            "updatedAt": date(now),
-        } }],
+        Outcome::Bury { failure } => buried(failure, now).into(),
+        Outcome::ExtendLease { expires_at } => {
+            let (expires_at, now) = (date(*expires_at), date(now));
+            doc! { "$set": { "leaseExpiresAt": expires_at, "dueAt": expires_at, "updatedAt": now } }.into()
+        }
     }
 }
 
-fn completed(now: Timestamp) -> Vec<Document> {
-    let set =
-        doc! { "status": "completed", "lane": "ready", "completedAt": date(now), "updatedAt": date(now) };
-    vec![doc! { "$set": set }, finished()]
+/// Plain operators: the server applies them in less time than a pipeline.
+fn completed(now: Timestamp) -> Document {
+    doc! {
+        "$set": { "status": "completed", "lane": "ready", "completedAt": date(now), "updatedAt": date(now) },
+        "$unset": { "dueAt": "", "leaseToken": "", "leaseOwner": "", "leaseExpiresAt": "" },
+    }
 }
 
 /// The update that makes a delivery dead with a failure.

@@ -56,7 +56,9 @@ const PARK_BATCH: usize = 10_000;
 
 /// See [`Store::claim`](crate::store::Store::claim).
 pub(super) async fn claim(store: &MongoStore, request: &ClaimRequest) -> Result<Vec<Claimed>> {
-    claim_by(store, &store.memory, &*store.ids, request).await
+    let claimed = claim_by(store, &store.memory, &*store.ids, request).await?;
+    store.leases.note(claimed.iter().map(|claimed| &claimed.lease));
+    Ok(claimed)
 }
 
 async fn claim_by<R: Rounds>(
