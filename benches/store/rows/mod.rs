@@ -220,4 +220,11 @@ pub static SCENARIOS: &[Scenario] = &[
         ],
         run: |lab| Box::pin(append::append(lab)),
     },
+    Scenario {
+        rows: &[informative(
+            "append-one-key-contended",
+            "single events of one key by 8 stores that know nothing of each other, per second / by one alone",
+        )],
+        run: |lab| Box::pin(append::contended(lab)),
+    },
 ];
