@@ -140,7 +140,7 @@ async fn a_program_is_found_as_the_system_finds_it() {
         ["first", "second", "third"].map(|place| at(place).to_str().unwrap().to_owned());
     assert_eq!(code(format!("/no/dir:{first}:{second}:{third}")).await, "exit status 5");
     assert_eq!(code("second".into()).await, "exit status 5", "of the child's directory");
-    assert_eq!(code(format!("second:{third}")).await, "exit status 5");
+    assert_eq!(code(format!("third:{second}")).await, "exit status 6", "the child's directory comes first");
     assert_eq!(code(third).await, "exit status 6", "a script that does not say for what");
     assert!(code(first).await.starts_with("cannot start `tell`: Permission denied"));
 }

@@ -238,3 +238,27 @@ fn never_block(end: impl AsFd) -> io::Result<()> {
     fcntl(end, FcntlArg::F_SETFL(OFlag::O_NONBLOCK))?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_output_without_an_end_is_not_read_for_ever() {
+        let endless = OwnedFd::from(std::fs::File::open("/dev/zero").unwrap());
+        let mut output = Output::new(endless.into()).unwrap();
+        output.read_now();
+        assert!(!output.end.is_closed());
+        assert_eq!(output.tail.text(100).chars().last(), Some('\0'));
+    }
+
+    #[test]
+    fn an_input_that_fits_is_written_and_closed_at_once() {
+        let (pipes, ends) = Pipes::open(b"a line\n").unwrap();
+        assert!(pipes.input.end.is_closed() && pipes.is_quick);
+        assert_eq!(io::read_to_string(ends.stdin).unwrap(), "a line\n");
+        let large = vec![b'x'; 1 << 20];
+        let (pipes, _ends) = Pipes::open(&large).unwrap();
+        assert!(!pipes.input.end.is_closed() && !pipes.is_quick && pipes.input.left.len() < large.len());
+    }
+}
