@@ -284,7 +284,7 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s y -l yes -d '
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l completed-before -d 'Delete deliveries that were completed before this time: how long ago (7d), or RFC 3339 with an offset' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l dead-before -d 'Delete deliveries that have been dead since before this time; by default none' -r
-complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l batch-size -d 'Delete this many deliveries in one transaction' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l batch-size -d 'Delete this many deliveries at a time' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l max -d 'Delete at most this many deliveries in all' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand purge" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r

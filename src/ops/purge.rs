@@ -37,7 +37,7 @@ impl PurgePlan {
         self.matched
     }
 
-    /// Deletes at most `max` deliveries, or all that it is about, one batch in one transaction after another. What was
+    /// Deletes at most `max` deliveries, or all that it is about, one batch after another. What was
     /// deleted before it was stopped stays deleted.
     pub async fn apply(&self, store: &dyn Store, max: Option<u64>, control: &Control<'_>) -> PurgeReport {
         let mut report = PurgeReport { deliveries: BulkReport::about(self.matched), events: 0 };

@@ -48,6 +48,112 @@ async fn a_child_may_ignore_its_input_or_close_it_at_once() {
     assert_eq!(attempt(Command::shell("exec <&-; exit 3"), &large).await, Outcome::failed("exit status 3"));
 }
 
+/// An envelope whose line is so long.
+fn line_of(bytes: usize) -> relayctl::model::Envelope {
+    let rest = serde_json::to_string(&envelope(payload_of(0))).unwrap().len() + 1;
+    envelope(payload_of(bytes - rest))
+}
+
+#[tokio::test]
+async fn an_input_about_as_large_as_a_pipe_arrives_whole() {
+    const PIPE: usize = 64 * 1024;
+    for bytes in [PIPE - 1, PIPE, PIPE + 1, 2 * PIPE + 1] {
+        for line in ["", "sleep 0.05;", "head -c 200000 /dev/zero;"] {
+            let line = format!("{line} test $(wc -c) -eq {bytes}");
+            assert_eq!(attempt(Command::shell(&line), &line_of(bytes)).await, Outcome::Succeeded, "{line}");
+        }
+        assert_eq!(
+            attempt(Command::shell("exit 3"), &line_of(bytes)).await,
+            Outcome::failed("exit status 3")
+        );
+    }
+}
+
+#[tokio::test]
+async fn last_words_are_heard_however_much_was_said_and_however_late() {
+    let before =
+        ["head -c 65536 /dev/zero", "head -c 65537 /dev/zero", "head -c 1000000 /dev/zero", "sleep 0.1"];
+    for line in before {
+        let said = failure_of(attempt_line(&format!("{line} >&2; echo last words >&2; exit 3")).await).1;
+        assert!(said.ends_with("last words"), "{line}");
+        let said = failure_of(attempt_line(&format!("{line}; echo last words; exit 3")).await).1;
+        assert!(said.ends_with("last words"), "{line}");
+    }
+    let line = "echo first >&2; sleep 0.1; echo second >&2; sleep 0.1; cat; echo third >&2; exit 3";
+    assert_eq!(attempt_line(line).await, Outcome::failed("exit status 3: first\nsecond\nthird"));
+}
+
+#[tokio::test]
+async fn a_background_process_that_never_stops_talking_ends_with_its_command() {
+    let started = Instant::now();
+    for line in ["yes & exit 0", "sh -c 'while :; do echo word; done' & exit 0"] {
+        assert_eq!(attempt_line(line).await, Outcome::Succeeded);
+    }
+    assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
+}
+
+fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[tokio::test]
+async fn many_children_leave_no_open_file() {
+    // In a process of its own, as other tests open files at the same time.
+    if !is_alone("children::many_children_leave_no_open_file", &[]) {
+        return;
+    }
+    let lines = ["exit 0", "exit 3", "sleep 0.02", "exec <&- >&- 2>&-; sleep 0.02", "no-such-program"];
+    let (small, large) = (line_of(1_000), line_of(200_000));
+    let all = async || {
+        for line in lines {
+            tokio::join!(attempt(Command::shell(line), &small), attempt(Command::shell(line), &large));
+        }
+        attempt(Command::argv("no-such-program", [""; 0]), &small).await;
+    };
+    all().await;
+    let before = open_files();
+    for _ in 0..10 {
+        all().await;
+    }
+    assert_eq!(open_files(), before);
+}
+
+fn write_program(path: &std::path::Path, text: &str, mode: u32) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[tokio::test]
+async fn a_program_is_found_as_the_system_finds_it() {
+    let directory = tempdir().unwrap();
+    let at = |place: &str| directory.path().join(place);
+    write_program(&at("first/tell"), "#!/bin/sh\nexit 4\n", 0o644);
+    write_program(&at("second/tell"), "#!/bin/sh\nexit 5\n", 0o755);
+    write_program(&at("third/tell"), "exit 6\n", 0o755);
+    let code = async |path: String| {
+        let command = Command::argv("tell", [""; 0]).env("PATH", path).workdir(directory.path());
+        failure_of(attempt(command, &envelope(json!(1))).await).1
+    };
+    let [first, second, third] =
+        ["first", "second", "third"].map(|place| at(place).to_str().unwrap().to_owned());
+    assert_eq!(code(format!("/no/dir:{first}:{second}:{third}")).await, "exit status 5");
+    assert_eq!(code("second".into()).await, "exit status 5", "of the child's directory");
+    assert_eq!(code(format!("third:{second}")).await, "exit status 6", "the child's directory comes first");
+    assert_eq!(code(third).await, "exit status 6", "a script that does not say for what");
+    assert!(code(first).await.starts_with("cannot start `tell`: Permission denied"));
+}
+
+#[tokio::test]
+async fn a_program_is_called_as_it_is_named() {
+    let line = OsString::from(r#"test "$(tr '\0' '\n' </proc/$$/cmdline | head -n 1)" = sh"#);
+    assert_eq!(
+        attempt(Command::argv("sh", [OsString::from("-c"), line]), &envelope(json!(1))).await,
+        Outcome::Succeeded
+    );
+}
+
 #[tokio::test]
 async fn the_exit_status_decides() {
     assert_eq!(attempt_line("exit 0").await, Outcome::Succeeded);

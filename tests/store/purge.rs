@@ -19,6 +19,7 @@ conformance![
     a_batch_of_none_deletes_nothing,
     an_event_goes_with_its_last_delivery,
     an_event_of_many_deliveries_in_one_batch_counts_once,
+    a_large_batch_takes_each_event_with_its_last_delivery,
     an_interrupted_purge_keeps_what_was_done,
     what_can_be_purged_is_counted,
     a_purge_takes_no_counter,
@@ -153,6 +154,19 @@ async fn an_event_of_many_deliveries_in_one_batch_counts_once(fixture: &Fixture)
     assert_eq!(purge(fixture, &fixture.purge_request(10)).await, PurgeBatch { deliveries: 5, events: 2 });
 }
 
+async fn a_large_batch_takes_each_event_with_its_last_delivery(fixture: &Fixture) {
+    let events = dead_pairs(fixture, 150).await;
+    let other = events.iter().step_by(3).map(|id| pair(id.as_str()).handler("late"));
+    fixture.append(&other.collect::<Vec<_>>()).await;
+    fixture.clock.advance(SECOND);
+    assert_eq!(
+        purge(fixture, &fixture.purge_request(300)).await,
+        PurgeBatch { deliveries: 300, events: 100 }
+    );
+    assert_eq!(remaining(fixture).await.len(), 50);
+    fixture.assert_references(&events).await;
+}
+
 async fn an_interrupted_purge_keeps_what_was_done(fixture: &Fixture) {
     let events: Vec<EventId> = dead_pairs(fixture, 10).await;
     fixture.clock.advance(SECOND);
@@ -225,12 +239,15 @@ async fn purge_all(fixture: &Fixture, batch: u32) -> PurgeBatch {
 }
 
 async fn purges_race_and_delete_each_once(fixture: &Fixture) {
-    dead_pairs(fixture, 40).await;
-    fixture.clock.advance(SECOND);
-    let totals = join_all([5, 7, 9].map(|batch| purge_all(fixture, batch))).await;
-    assert_eq!(totals.iter().map(|total| total.deliveries).sum::<u64>(), 80);
-    assert_eq!(totals.iter().map(|total| total.events).sum::<u64>(), 40);
-    assert_eq!(remaining(fixture).await, BTreeSet::new());
+    for (pairs, batches) in [(40, [5, 7, 9]), (150, [110, 130, 200])] {
+        let events = dead_pairs(fixture, pairs).await;
+        fixture.clock.advance(SECOND);
+        let totals = join_all(batches.map(|batch| purge_all(fixture, batch))).await;
+        assert_eq!(totals.iter().map(|total| total.deliveries).sum::<u64>(), 2 * pairs as u64);
+        assert_eq!(totals.iter().map(|total| total.events).sum::<u64>(), pairs as u64);
+        assert_eq!(remaining(fixture).await, BTreeSet::new());
+        assert_eq!(fixture.events(&events).await, []);
+    }
 }
 
 async fn a_purge_races_a_requeue(fixture: &Fixture) {

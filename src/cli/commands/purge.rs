@@ -35,8 +35,8 @@ const PURGE: Verb = Verb { infinitive: "delete", past: "deleted" };
 
 /// Delete what finished long ago
 ///
-/// Deliveries are deleted by the time at which they finished, in batches of one transaction each, together with the
-/// events that no delivery refers to any more. Stopping it at any time is safe: what was deleted stays deleted.
+/// Deliveries are deleted by the time at which they finished, in batches, and each event in one transaction with the
+/// last delivery that refers to it. Stopping it at any time is safe: what was deleted stays deleted.
 ///
 /// It never asks when only completed deliveries that are at least an hour old are to be deleted, so that cron can run
 /// it. It asks before it deletes dead deliveries, or anything that finished less than an hour ago; without a terminal
@@ -51,7 +51,7 @@ pub struct Args {
     #[arg(long, value_name = "AGE", value_parser = TimeArg::parse)]
     dead_before: Option<TimeArg>,
 
-    /// Delete this many deliveries in one transaction
+    /// Delete this many deliveries at a time
     #[arg(long, value_name = "N", default_value = "500")]
     batch_size: NonZeroU32,
 

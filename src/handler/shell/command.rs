@@ -4,8 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use super::environment;
-use crate::model::{Envelope, Timestamp};
+use super::environment::{self, Facts};
 
 /// A program with its arguments, or a line for the shell, and the surroundings in which it runs.
 ///
@@ -66,8 +65,8 @@ impl Command {
         if let Some(directory) = workdir.filter(|directory| !directory.is_dir()) {
             return Err(format!("there is no directory {}", directory.display()));
         }
-        let program = Path::new(&self.program);
-        if program.as_os_str().as_encoded_bytes().contains(&b'/') {
+        if self.is_path() {
+            let program = Path::new(&self.program);
             let path = workdir.map_or_else(|| program.to_owned(), |directory| directory.join(program));
             return if is_executable(&path) {
                 Ok(())
@@ -75,40 +74,25 @@ impl Command {
                 Err(format!("`{self}` is no executable file"))
             };
         }
-        let path = self.surroundings().into_iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path);
-        let found = std::env::split_paths(&path.unwrap_or_default())
-            .any(|directory| is_executable(&directory.join(program)));
+        let found = self.candidates(&self.surroundings()).any(|path| is_executable(&path));
         if found { Ok(()) } else { Err(format!("there is no command `{self}` in PATH")) }
+    }
+
+    fn is_path(&self) -> bool {
+        self.program.as_encoded_bytes().contains(&b'/')
+    }
+
+    /// Where the program may be, in the order of the child's `PATH`.
+    fn candidates(&self, surroundings: &[(OsString, OsString)]) -> impl Iterator<Item = PathBuf> {
+        let path = surroundings.iter().rfind(|(name, _)| name == "PATH").map(|(_, path)| path.clone());
+        let directories: Vec<_> = std::env::split_paths(&path.unwrap_or_default()).collect();
+        directories.into_iter().map(|directory| directory.join(&self.program))
     }
 
     /// The child's environment but for the facts of the attempt.
     fn surroundings(&self) -> Vec<(OsString, OsString)> {
         let inherited = environment::inherited(std::env::vars_os(), &self.inherited);
         inherited.into_iter().chain(self.environment.iter().cloned()).collect()
-    }
-
-    /// The command as the operating system's, for one attempt, with a process group of its own and pipes for all three
-    /// streams.
-    pub(super) fn prepare(
-        &self,
-        envelope: &Envelope,
-        lease_expires_at: Timestamp,
-    ) -> tokio::process::Command {
-        use std::process::Stdio;
-        let mut command = tokio::process::Command::new(&self.program);
-        command
-            .args(&self.arguments)
-            .env_clear()
-            .envs(self.surroundings())
-            .envs(environment::facts(envelope, lease_expires_at))
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped());
-        if let Some(directory) = &self.workdir {
-            command.current_dir(directory);
-        }
-        command
     }
 
     /// Why a start failed, with the name of what is missing: the operating system's error does not say whether it means
@@ -120,6 +104,56 @@ impl Command {
             }
             _ => format!("cannot start `{self}`: {error}"),
         }
+    }
+}
+
+/// A command with the part of its environment that is the same for all attempts.
+#[derive(Clone, Debug)]
+pub(super) struct Prepared {
+    command: Command,
+    surroundings: Vec<(OsString, OsString)>,
+}
+
+impl Prepared {
+    /// Takes what is inherited from this process' environment as it is now.
+    pub(super) fn new(command: Command) -> Self {
+        let surroundings = command.surroundings();
+        Prepared { command, surroundings }
+    }
+
+    pub(super) fn command(&self) -> &Command {
+        &self.command
+    }
+
+    /// The program as it is named.
+    pub(super) fn name(&self) -> &OsStr {
+        &self.command.program
+    }
+
+    /// Where a search in `PATH` finds the program. `None` when nothing is to be searched, or it is to be searched in a
+    /// directory that only the child knows.
+    pub(super) fn path(&self) -> Option<PathBuf> {
+        if self.command.is_path() {
+            return None;
+        }
+        let mut candidates = self.command.candidates(&self.surroundings);
+        candidates.find(|path| path.is_relative() || is_executable(path)).filter(|path| path.is_absolute())
+    }
+
+    /// The operating system's command for one attempt, with a process group of its own. `program` is its name or path.
+    pub(super) fn start_of(&self, program: &OsStr, facts: &Facts) -> tokio::process::Command {
+        let mut command = tokio::process::Command::new(program);
+        command
+            .arg0(self.name())
+            .args(&self.command.arguments)
+            .env_clear()
+            .envs(self.surroundings.iter().map(|(name, value)| (name, value)))
+            .envs(facts.iter().map(|(name, value)| (name, value)))
+            .process_group(0);
+        if let Some(directory) = &self.command.workdir {
+            command.current_dir(directory);
+        }
+        command
     }
 }
 

@@ -23,9 +23,12 @@ fn is_inherited(name: &OsStr, also: &[String]) -> bool {
         || also.iter().any(|named| name == &**named)
 }
 
+/// Variables that differ from attempt to attempt.
+pub(super) type Facts = Vec<(&'static str, String)>;
+
 /// The small facts of an attempt. A value that no environment can hold (one with a NUL, which another client's id might
 /// have) is left out; the envelope has it.
-pub(super) fn facts(envelope: &Envelope, lease_expires_at: Timestamp) -> Vec<(&'static str, String)> {
+pub(super) fn facts(envelope: &Envelope, lease_expires_at: Timestamp) -> Facts {
     let always = [
         ("RELAY_DELIVERY_ID", envelope.delivery_id.to_string()),
         ("RELAY_EVENT_ID", envelope.event_id.to_string()),

@@ -56,12 +56,18 @@ impl ProcessGroup {
     /// Whether no process of the group is left. To be asked as soon as the leader has been reaped: from then on the
     /// number may be given to others, unless another member holds it.
     pub(super) fn look(&mut self) -> bool {
-        if !self.is_gone {
+        if !self.is_gone && self.exists() {
             self.reap_adopted();
-            let exists = killpg(self.id, None) != Err(Errno::ESRCH);
-            self.is_gone = !exists || !has_living_member(self.id);
+            self.is_gone = !self.exists() || !has_living_member(self.id);
+        } else {
+            self.is_gone = true;
         }
         self.is_gone
+    }
+
+    /// Zombies count.
+    fn exists(&self) -> bool {
+        killpg(self.id, None) != Err(Errno::ESRCH)
     }
 
     /// Orphans become children of the init process; where that is this process, as in a container, nobody else takes

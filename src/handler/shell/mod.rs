@@ -23,6 +23,7 @@ mod child;
 mod command;
 mod environment;
 mod group;
+mod pipes;
 mod tail;
 
 use std::os::unix::process::ExitStatusExt;
@@ -36,6 +37,7 @@ use super::{Handler, HandlerContext, Outcome, StopReason};
 use crate::model::{Envelope, Failure, FailureKind, MAX_ERROR_MESSAGE_BYTES};
 use child::Ended;
 pub use command::Command;
+use command::Prepared;
 
 /// Data error and configuration error in the numbers of `sysexits.h`: trying again cannot help.
 const REJECTING_CODES: [i32; 2] = [65, 78];
@@ -50,32 +52,38 @@ const DRAIN_NEWS: Duration = Duration::from_secs(1);
 /// Runs a command for each delivery; see the [module](self) for the protocol.
 #[derive(Clone, Debug)]
 pub struct ShellHandler {
-    command: Command,
+    command: Prepared,
 }
 
 impl ShellHandler {
-    /// A handler that runs `command`.
+    /// A handler that runs `command`. What its children inherit of this process' environment is fixed here.
     pub fn new(command: Command) -> Self {
-        ShellHandler { command }
+        ShellHandler { command: Prepared::new(command) }
     }
 }
 
 #[async_trait]
 impl Handler for ShellHandler {
     async fn handle(&self, envelope: &Envelope, context: &HandlerContext) -> Outcome {
-        let input = match serde_json::to_vec(envelope) {
-            Ok(json) => [json, b"\n".to_vec()].concat(),
+        let input = match line_of(envelope) {
+            Ok(input) => input,
             Err(error) => return Outcome::failed(format!("the envelope cannot be written: {error}")),
         };
-        let command = self.command.prepare(envelope, context.lease_expires_at());
-        match child::run(command, input, context).await {
+        let facts = environment::facts(envelope, context.lease_expires_at());
+        match child::run(&self.command, &input, &facts, context).await {
             Ok(ended) => {
                 let draining = is_interruption(ended.status) && drain_begins(context).await;
                 verdict(&ended, draining)
             }
-            Err(error) => Outcome::failed(self.command.explain_spawn_error(&error)),
+            Err(error) => Outcome::failed(self.command.command().explain_spawn_error(&error)),
         }
     }
+}
+
+fn line_of(envelope: &Envelope) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(envelope)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 async fn drain_begins(context: &HandlerContext) -> bool {
@@ -137,70 +145,67 @@ mod tests {
 
     const EXIT_CODE_SHIFT: i32 = 8;
 
-    async fn ended(raw_status: i32, stopped: Option<StopReason>, stderr: &str) -> Ended {
+    fn ended(raw_status: i32, stopped: Option<StopReason>, stderr: &str) -> Ended {
         let mut ended = Ended {
             status: Some(ExitStatus::from_raw(raw_status)),
             stopped,
             stdout: Tail::new(100),
             stderr: Tail::new(100),
         };
-        ended.stderr.fill_from(stderr.as_bytes()).await;
+        ended.stderr.push(stderr.as_bytes());
         ended
     }
 
-    async fn after_exit(code: i32, stopped: Option<StopReason>, draining: bool) -> Outcome {
-        verdict(&ended(code << EXIT_CODE_SHIFT, stopped, "oh no\n").await, draining)
+    fn after_exit(code: i32, stopped: Option<StopReason>, draining: bool) -> Outcome {
+        verdict(&ended(code << EXIT_CODE_SHIFT, stopped, "oh no\n"), draining)
     }
 
-    #[tokio::test]
-    async fn the_exit_status_is_the_verdict() {
-        assert_eq!(after_exit(0, None, false).await, Outcome::Succeeded);
+    #[test]
+    fn the_exit_status_is_the_verdict() {
+        assert_eq!(after_exit(0, None, false), Outcome::Succeeded);
         for code in [1, 2, 64, 66, 75, 77, 126, 127, 130, 143, 255] {
-            assert_eq!(
-                after_exit(code, None, false).await,
-                Outcome::failed(format!("exit status {code}: oh no"))
-            );
+            assert_eq!(after_exit(code, None, false), Outcome::failed(format!("exit status {code}: oh no")));
         }
         for code in [65, 78] {
             assert_eq!(
-                after_exit(code, None, false).await,
+                after_exit(code, None, false),
                 Outcome::rejected(format!("exit status {code}: oh no"))
             );
         }
     }
 
-    #[tokio::test]
-    async fn an_interruption_during_a_drain_spends_no_attempt() {
+    #[test]
+    fn an_interruption_during_a_drain_spends_no_attempt() {
         let is_interruption = |raw| is_interruption(Some(ExitStatus::from_raw(raw)));
         let interruptions = [130 << EXIT_CODE_SHIFT, 143 << EXIT_CODE_SHIFT, 2, 15];
         assert!(interruptions.into_iter().all(is_interruption));
         assert!(![0, 1 << EXIT_CODE_SHIFT, 75 << EXIT_CODE_SHIFT, 9, 11].into_iter().any(is_interruption));
-        assert_eq!(verdict(&ended(15, None, "").await, true), Outcome::Released);
-        assert_eq!(verdict(&ended(15, None, "").await, false), Outcome::failed("killed by SIGTERM"));
+        assert_eq!(verdict(&ended(15, None, ""), true), Outcome::Released);
+        assert_eq!(verdict(&ended(15, None, ""), false), Outcome::failed("killed by SIGTERM"));
     }
 
-    #[tokio::test]
-    async fn a_stop_decides_how_the_status_is_read() {
+    #[test]
+    fn a_stop_decides_how_the_status_is_read() {
         let timed_out = Some(StopReason::TimedOut(Duration::from_secs(30)));
         let timeout = Outcome::Failed(Failure::new(FailureKind::Timeout, "timed out after 30s: oh no"));
         for code in [0, 1, 65, 143] {
-            assert_eq!(after_exit(code, timed_out, true).await, timeout);
+            assert_eq!(after_exit(code, timed_out, true), timeout);
         }
         let shutdown = Some(StopReason::Shutdown);
-        assert_eq!(after_exit(0, shutdown, true).await, Outcome::Succeeded);
-        assert_eq!(after_exit(65, shutdown, true).await, Outcome::rejected("exit status 65: oh no"));
+        assert_eq!(after_exit(0, shutdown, true), Outcome::Succeeded);
+        assert_eq!(after_exit(65, shutdown, true), Outcome::rejected("exit status 65: oh no"));
         for code in [1, 75, 143] {
-            assert_eq!(after_exit(code, shutdown, true).await, Outcome::Released);
+            assert_eq!(after_exit(code, shutdown, true), Outcome::Released);
         }
-        assert_eq!(verdict(&ended(9, shutdown, "").await, true), Outcome::Released);
+        assert_eq!(verdict(&ended(9, shutdown, ""), true), Outcome::Released);
     }
 
-    #[tokio::test]
-    async fn a_message_names_the_signal_and_falls_back_to_stdout() {
-        let mut killed = ended(9, None, "").await;
-        killed.stdout.fill_from(&b"last line"[..]).await;
+    #[test]
+    fn a_message_names_the_signal_and_falls_back_to_stdout() {
+        let mut killed = ended(9, None, "");
+        killed.stdout.push(b"last line");
         assert_eq!(message_of(&killed), "killed by SIGKILL: last line");
-        assert_eq!(message_of(&ended(3 << EXIT_CODE_SHIFT, None, " \n").await), "exit status 3");
+        assert_eq!(message_of(&ended(3 << EXIT_CODE_SHIFT, None, " \n")), "exit status 3");
         assert_eq!(describe(Some(ExitStatus::from_raw(34))), "killed by signal 34");
     }
 }

@@ -2,8 +2,6 @@
 
 use std::collections::VecDeque;
 
-use tokio::io::{AsyncRead, AsyncReadExt};
-
 /// Keeps the last bytes of what flows through it.
 #[derive(Debug)]
 pub(super) struct Tail {
@@ -14,23 +12,15 @@ pub(super) struct Tail {
 
 impl Tail {
     pub(super) fn new(limit: usize) -> Self {
-        Tail { kept: VecDeque::with_capacity(limit), limit, is_cut: false }
+        Tail { kept: VecDeque::new(), limit, is_cut: false }
     }
 
-    fn push(&mut self, bytes: &[u8]) {
+    pub(super) fn push(&mut self, bytes: &[u8]) {
         let surplus = (self.kept.len() + bytes.len()).saturating_sub(self.limit);
         self.is_cut |= surplus > 0;
         let from_kept = surplus.min(self.kept.len());
         self.kept.drain(..from_kept);
         self.kept.extend(&bytes[surplus - from_kept..]);
-    }
-
-    /// Reads to the end, or to the first error: a pipe that breaks has nothing more to say.
-    pub(super) async fn fill_from(&mut self, mut pipe: impl AsyncRead + Unpin) {
-        let mut buffer = vec![0; 64 * 1024];
-        while let Ok(count @ 1..) = pipe.read(&mut buffer).await {
-            self.push(&buffer[..count]);
-        }
     }
 
     /// The text, at most `limit` bytes of it, without blanks at its ends; a `…` stands for what was cut off before it.
@@ -90,12 +80,5 @@ mod tests {
         let text = tail_of(&[&[0xff; 8_000]], 8_000).text(8_000);
         assert!(text.len() <= 8_000 && text.starts_with('…') && text.ends_with('\u{fffd}'));
         assert_eq!(tail_of(&[b"a\0b\x1b[31m\n"], 100).text(100), "a\0b\x1b[31m");
-    }
-
-    #[tokio::test]
-    async fn fills_from_a_pipe_to_its_end() {
-        let mut tail = Tail::new(3);
-        tail.fill_from(&b"0123456789"[..]).await;
-        assert_eq!(tail.text(100), "…789");
     }
 }
