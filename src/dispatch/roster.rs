@@ -143,7 +143,10 @@ impl<W> Roster<W> {
 
     fn next_probe(&mut self, allowance: usize) -> Option<Plan> {
         let room = self.room().min(allowance);
-        while room > 0 {
+        if room == 0 {
+            return None;
+        }
+        loop {
             let mut members = self.round.pop()?;
             members.retain(|&i| self.stations[i].free() > 0);
             let least = members.iter().map(|&i| self.stations[i].free()).min().unwrap_or(0);
@@ -151,7 +154,6 @@ impl<W> Roster<W> {
                 return Some(self.plan(members, room.min(least)));
             }
         }
-        None
     }
 
     fn next_of_the_hungry(&mut self, allowance: usize) -> Option<Plan> {

@@ -72,7 +72,7 @@ enum Phase {
 
 /// What an executor did.
 enum Done {
-    Finished(usize, Finished),
+    Finished(usize, Box<Finished>),
     HandedBack(Vec<Verdict>),
 }
 
@@ -329,15 +329,16 @@ impl Worker {
 
     fn execute(&mut self, index: usize, assignment: Assignment, slot: Option<Slot>) {
         let surroundings = self.surroundings.clone();
-        self.executors
-            .spawn(async move { Done::Finished(index, execute(assignment, slot, surroundings).await) });
+        self.executors.spawn(async move {
+            Done::Finished(index, Box::new(execute(assignment, slot, surroundings).await))
+        });
     }
 
-    fn finished(&mut self, index: usize, finished: Finished) {
+    fn finished(&mut self, index: usize, finished: Box<Finished>) {
         self.roster.finished(index);
         self.polling.found_work(Instant::now());
         self.counts.add(&finished.verdict);
-        self.tell(DispatchEvent::Finished(Box::new(finished)));
+        self.tell(DispatchEvent::Finished(finished));
     }
 
     // ---- what waits for a slot ---------------------------------------------------------------------------------

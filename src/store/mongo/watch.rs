@@ -8,7 +8,6 @@
 //! The driver resumes the stream after lost connections and elections. When it cannot, because the server has no more
 //! history that far back, the collection is gone or the user may not watch it, the stream ends with the reason.
 
-use futures_util::future;
 use futures_util::stream::{self, BoxStream, StreamExt as _};
 use mongodb::bson::{Document, doc};
 use mongodb::change_stream::ChangeStream;
@@ -19,34 +18,42 @@ use crate::store::{ErrorKind, Result, StoreError};
 
 const DOING: &str = "waiting for new deliveries";
 
+/// How far a stream of wake-ups is.
+enum State {
+    Closed(MongoStore, Vec<String>),
+    Open(ChangeStream<Document>),
+    Over,
+}
+
 /// See [`Store::wake_ups`](crate::store::Store::wake_ups).
 pub(super) fn wake_ups(store: &MongoStore, handlers: &[String]) -> BoxStream<'static, Result<()>> {
-    let opening = open(store.clone(), handlers.to_vec());
-    let listening = stream::once(opening).flat_map(|opened| match opened {
-        Ok(changes) => listened(changes),
-        Err(error) => stream::once(future::ready(Err(error))).boxed(),
-    });
-    listening.boxed()
+    let closed = State::Closed(store.clone(), handlers.to_vec());
+    stream::unfold(closed, |state| async move {
+        match next(state).await? {
+            Ok(open) => Some((Ok(()), State::Open(open))),
+            Err(error) => Some((Err(error), State::Over)),
+        }
+    })
+    .boxed()
 }
 
-async fn open(store: MongoStore, handlers: Vec<String>) -> Result<ChangeStream<Document>> {
+/// The stream behind its next item: that it is open, or that something changed. `None` behind an error.
+async fn next(state: State) -> Option<Result<ChangeStream<Document>>> {
+    match state {
+        State::Closed(store, handlers) => Some(open(&store, &handlers).await),
+        State::Open(mut changes) => Some(match changes.next().await {
+            Some(Ok(_)) => Ok(changes),
+            Some(Err(error)) => Err(classify(DOING, error)),
+            None => Err(ended()),
+        }),
+        State::Over => None,
+    }
+}
+
+async fn open(store: &MongoStore, handlers: &[String]) -> Result<ChangeStream<Document>> {
     let deliveries = store.database().collection::<Document>(&store.names.deliveries);
-    let watch = deliveries.watch().pipeline(pipeline(&handlers));
+    let watch = deliveries.watch().pipeline(pipeline(handlers));
     Ok(watch.await.map_err(|error| classify(DOING, error))?.with_type())
-}
-
-/// One item for the open stream, one for each change, and the reason why there are no more.
-fn listened(changes: ChangeStream<Document>) -> BoxStream<'static, Result<()>> {
-    let is_listening = stream::once(future::ready(Ok(())));
-    let changes = changes.map(|change| change.map(drop).map_err(|error| classify(DOING, error)));
-    let end = stream::once(future::ready(Err(ended())));
-    let mut is_over = false;
-    let until_first_error = move |item: &Result<()>| {
-        let goes_on = !is_over;
-        is_over |= item.is_err();
-        future::ready(goes_on)
-    };
-    is_listening.chain(changes).chain(end).take_while(until_first_error).boxed()
 }
 
 fn ended() -> StoreError {
