@@ -32,6 +32,8 @@ pub(super) struct Polling {
     /// Wake-ups before this time have to wait: those before were for nothing.
     heed_at: Instant,
     rest: Backoff,
+    /// When something becomes due by itself, as far as the worker knows.
+    expected_at: Option<Instant>,
 }
 
 impl Polling {
@@ -49,6 +51,7 @@ impl Polling {
             is_heeding: false,
             heed_at: now,
             rest: Backoff::new(SHORTEST_REST, longest_pause),
+            expected_at: None,
         }
     }
 
@@ -72,6 +75,7 @@ impl Polling {
         self.nothing_due = false;
         self.nothing_unfinished = false;
         self.is_heeding = std::mem::take(&mut self.is_woken);
+        self.expected_at = self.expected_at.filter(|time| *time > Instant::now());
     }
 
     /// Every handler was asked for. `is_idle` says whether nothing runs or waits, `is_listening` whether the store will
@@ -82,8 +86,14 @@ impl Polling {
         if self.is_heeding && self.is_quiet {
             self.heed_at = now + self.rest.next();
         }
-        self.next_round_at = now + if is_listening { self.longest_pause } else { self.pause.next() };
+        let pause = if is_listening { self.longest_pause } else { self.pause.next() };
+        self.next_round_at = self.expected_at.into_iter().fold(now + pause, Instant::min);
         self.heed(now);
+    }
+
+    /// Something will be due then: time passes without a wake-up. The next of such times is kept.
+    pub(super) fn expect(&mut self, time: Instant) {
+        self.expected_at = self.expected_at.into_iter().chain([time]).min();
     }
 
     /// The store says that there may be work. The next round begins at once, except after wake-ups for nothing.
@@ -141,6 +151,16 @@ mod tests {
         assert_eq!(polling.next_round_at(), Some(now + SECOND));
         polling.unheard(now);
         assert_eq!(polling.next_round_at(), Some(now + SHORTEST_POLL));
+    }
+
+    #[test]
+    fn what_is_expected_shortens_the_rest_once() {
+        let (mut polling, now) = idle();
+        polling.expect(now + SECOND / 2);
+        polling.expect(now + 2 * SECOND);
+        polling.begin_round();
+        polling.end_round(now, true, true);
+        assert_eq!(polling.next_round_at(), Some(now + SECOND / 2));
     }
 
     #[test]

@@ -336,7 +336,13 @@ impl Worker {
 
     fn finished(&mut self, index: usize, finished: Box<Finished>) {
         self.roster.finished(index);
-        self.polling.found_work(Instant::now());
+        let now = Instant::now();
+        self.polling.found_work(now);
+        if let Verdict::Retrying { at, .. } = &finished.verdict
+            && let Some(due_at) = now.checked_add(at.since(self.surroundings.clock.now()))
+        {
+            self.polling.expect(due_at);
+        }
         self.counts.add(&finished.verdict);
         self.tell(DispatchEvent::Finished(finished));
     }

@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep};
 
 use crate::faulty_store::FaultyStore;
-use crate::support::{Bench, Worker, options, subscription, until};
+use crate::support::{Bench, RuntimeClock, Worker, options, subscription, until};
 
 const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -109,6 +109,25 @@ async fn it_listens_only_while_it_has_nothing_to_do() {
     worker.signals.drain.cancel();
     worker.end().await.unwrap();
     assert_eq!(store.listeners(), 0);
+}
+
+/// Time passes without a wake-up.
+#[tokio::test(start_paused = true)]
+async fn a_retry_is_looked_for_when_it_is_due() {
+    let (store, bench) = scene();
+    let failing = handler_fn(|_| async { Outcome::failed("not yet") });
+    let options = DispatchOptions { poll_interval: HOUR, ..options() };
+    let clock = Arc::new(RuntimeClock::new());
+    let mut worker = bench.start_by(clock, vec![subscription("mail", failing)], options);
+    rest(&store).await;
+    bench.publish_many("mail", 1).await;
+    worker.next_finished().await;
+    let before = Instant::now();
+    worker.next_finished().await;
+    // Its back-off, to the precision of a timer.
+    let waited = before.elapsed().as_millis();
+    assert!((10_000..10_010).contains(&waited), "{waited}");
+    worker.drain().await;
 }
 
 #[tokio::test(start_paused = true)]
