@@ -96,8 +96,8 @@ impl Log {
 
 fn level_of(event: &DispatchEvent) -> Level {
     match event {
-        DispatchEvent::Claimed { .. } => Level::Debug,
-        DispatchEvent::StoreFailing { .. } => Level::Warn,
+        DispatchEvent::Claimed { .. } | DispatchEvent::HandedBack { .. } => Level::Debug,
+        DispatchEvent::StoreFailing { .. } | DispatchEvent::WakeUpsLost { .. } => Level::Warn,
         DispatchEvent::Finished(finished) => match finished.verdict {
             Verdict::Completed | Verdict::Released => Level::Info,
             Verdict::Retrying { .. } | Verdict::LeaseLost { .. } => Level::Warn,
@@ -125,6 +125,13 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
             let Finished { handler, event_type, delivery_id, .. } = &**finished;
             let subject = [handler, event_type, delivery_id.as_str()].map(visible).join("  ");
             (meaning, word, format!("{subject}  {detail}"))
+        }
+        DispatchEvent::HandedBack { count } => {
+            (Meaning::Muted, "released", format!("{} claimed ahead", deliveries(*count)))
+        }
+        DispatchEvent::WakeUpsLost { error } => {
+            let rest = format!("{}; looking for work every so often instead", one_line(&error.to_string()));
+            (Meaning::Warning, "store", rest)
         }
         DispatchEvent::StoreFailing { error } => {
             (Meaning::Warning, "store", format!("{}; trying again", one_line(&error.to_string())))
@@ -233,6 +240,8 @@ enum JsonEvent<'a> {
     Warning { message: &'a str },
     Claimed { count: usize },
     Finished(JsonFinished<'a>),
+    HandedBack { count: usize },
+    WakeUpsLost { error: String },
     StoreFailing { error: String },
     StoreRecovered { after_ms: u64 },
     Draining { running: usize, grace_ms: u64 },
@@ -276,6 +285,8 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
         DispatchEvent::Started { owner, handlers } => JsonEvent::Started { owner, handlers },
         DispatchEvent::Claimed { count } => JsonEvent::Claimed { count: *count },
         DispatchEvent::Finished(finished) => JsonEvent::Finished(json_finished(finished)),
+        DispatchEvent::HandedBack { count } => JsonEvent::HandedBack { count: *count },
+        DispatchEvent::WakeUpsLost { error } => JsonEvent::WakeUpsLost { error: redact(&error.to_string()) },
         DispatchEvent::StoreFailing { error } => {
             JsonEvent::StoreFailing { error: redact(&error.to_string()) }
         }

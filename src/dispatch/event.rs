@@ -24,6 +24,17 @@ pub enum DispatchEvent {
     },
     /// The worker is done with a delivery.
     Finished(Box<Finished>),
+    /// Deliveries that were leased ahead and not begun were given back: others may have them sooner.
+    HandedBack {
+        /// How many.
+        count: usize,
+    },
+    /// The store cannot wake the worker any more: it only looks for work every so often. Told once until it has been
+    /// woken again.
+    WakeUpsLost {
+        /// Why.
+        error: Arc<StoreError>,
+    },
     /// The store fails or does not answer; the worker goes on trying. Told once per outage.
     StoreFailing {
         /// What the store said first.

@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join_all;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -43,6 +45,36 @@ pub(super) struct Assignment {
     pub(super) leased_until: Instant,
 }
 
+/// A slot that an attempt has taken. Dropping it says that the slot is free.
+#[derive(Debug)]
+pub(super) struct Slot {
+    handler: usize,
+    since: Instant,
+    freed: mpsc::UnboundedSender<Freed>,
+}
+
+/// A slot that is free again.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Freed {
+    /// The handler's place in the roster.
+    pub(super) handler: usize,
+    /// How long the slot was taken.
+    pub(super) elapsed: Duration,
+}
+
+impl Slot {
+    pub(super) fn new(handler: usize, freed: mpsc::UnboundedSender<Freed>) -> Self {
+        Slot { handler, since: Instant::now(), freed }
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        // Nobody listens when the worker is gone.
+        let _ = self.freed.send(Freed { handler: self.handler, elapsed: self.since.elapsed() });
+    }
+}
+
 /// A delivery under our lease.
 #[derive(Debug)]
 pub(super) struct Held {
@@ -54,8 +86,13 @@ pub(super) struct Held {
     pub(super) surroundings: Surroundings,
 }
 
-/// Carries an assignment out and records what became of it.
-pub(super) async fn execute(assignment: Assignment, surroundings: Surroundings) -> Finished {
+/// Carries an assignment out and records what became of it. The slot is free as soon as the attempt is over: recording
+/// needs none.
+pub(super) async fn execute(
+    assignment: Assignment,
+    slot: Option<Slot>,
+    surroundings: Surroundings,
+) -> Finished {
     let Assignment { claimed: Claimed { lease, delivery }, task, subscription, max_attempts, leased_until } =
         assignment;
     let started = Instant::now();
@@ -66,8 +103,28 @@ pub(super) async fn execute(assignment: Assignment, surroundings: Surroundings) 
         Task::Bury(failure) => Conclusion::Outcome(Outcome::Rejected(failure)),
         Task::Release => Conclusion::Outcome(Outcome::Released),
     };
+    drop(slot);
     let verdict = held.record(conclusion, &subscription.retry).await;
     Finished::new(&held.delivery, max_attempts, started.elapsed(), verdict)
+}
+
+/// Gives deliveries back that were leased and not begun; no attempt is spent. Returns what became of each.
+pub(super) async fn hand_back(
+    unused: Vec<Claimed>,
+    until: Instant,
+    surroundings: Surroundings,
+) -> Vec<Verdict> {
+    let give_back = |Claimed { lease, delivery }: Claimed| {
+        let surroundings = surroundings.clone();
+        let held = Held { lease, max_attempts: 0, delivery, leased_until: until, surroundings };
+        async move {
+            match held.settle(&store::Outcome::Release).await {
+                Fenced::Applied => Verdict::Released,
+                Fenced::LeaseLost => Verdict::LeaseLost { unrecorded: None },
+            }
+        }
+    };
+    join_all(unused.into_iter().map(give_back)).await
 }
 
 impl Held {

@@ -63,6 +63,11 @@ impl Health {
         self.outage.take().map(|outage| now - outage.since)
     }
 
+    /// Whether there is no outage.
+    pub(super) fn is_well(&self) -> bool {
+        self.outage.is_none()
+    }
+
     /// When to ask the store again; `None` when it is well.
     pub(super) fn ask_again_at(&self) -> Option<Instant> {
         self.outage.as_ref().map(|outage| outage.ask_again_at)

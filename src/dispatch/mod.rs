@@ -1,9 +1,10 @@
 //! The worker: claims deliveries, has them handled, and records what became of them.
 //!
-//! One loop (`worker`) decides everything in one order: signals, finished attempts, and what is claimed next. Each
-//! delivery runs in a task of its own (`executor`) with its time-out and its lease; outcomes of all of them reach the
-//! store through one queue (`settler`), which writes together what came together. What happens is told as a stream of
-//! [`DispatchEvent`]s; nothing here knows a terminal.
+//! One loop (`worker`) decides everything in one order: signals, finished attempts, what starts and what is claimed
+//! next. What was claimed ahead (`pace` says how much) waits in a queue of its handler (`roster`). Each delivery runs in
+//! a task of its own (`executor`) with its time-out and its lease; outcomes of all of them reach the store through one
+//! queue (`settler`), which writes together what came together. While there is nothing to do the store may wake the
+//! worker (`wake`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
 
 mod attempt;
 mod backoff;
@@ -11,11 +12,14 @@ mod claim;
 mod event;
 mod executor;
 mod health;
+mod pace;
+mod polling;
 mod roster;
 mod settler;
 mod subscription;
 mod tempo;
 mod transactional;
+mod wake;
 mod worker;
 
 use std::collections::HashSet;
@@ -42,7 +46,7 @@ pub enum StopWhen {
     NothingDue,
     /// When nothing of its handlers is unfinished, delayed retries included.
     NothingUnfinished,
-    /// When it has taken on this many deliveries.
+    /// When it has taken on this many deliveries; what it hands back unused does not count.
     Deliveries(u64),
 }
 
@@ -53,7 +57,8 @@ pub struct DispatchOptions {
     pub owner: String,
     /// How many deliveries may run at once over all handlers; as many as their own limits allow when absent.
     pub concurrency: Option<usize>,
-    /// The longest pause between two looks for work. After work it starts at 50 ms and doubles.
+    /// The longest pause between two looks for work. After work it starts at 50 ms and doubles; while the store wakes the
+    /// worker when there is something to do it is the longest at once.
     pub poll_interval: Duration,
     /// How long running deliveries may go on when the worker drains.
     pub grace: Duration,
@@ -84,7 +89,10 @@ pub struct Signals {
 
 /// A worker for the deliveries of some handlers.
 ///
-/// It claims for the handlers it was given and for no others, and never more than can start at once.
+/// It claims for the handlers it was given and for no others. Of a handler that is quick it claims ahead what can start
+/// within about two claims, and never so much that a third of a lease could pass before its start; what has waited for a
+/// second is handed back. Outcomes that come within a few milliseconds are written together: a worker that dies loses
+/// those that it had not written, and their deliveries are made once more.
 #[derive(Debug)]
 pub struct Dispatcher {
     store: Arc<dyn Store>,

@@ -1,9 +1,16 @@
 //! The one queue through which outcomes and renewals reach the store. What queues up while a write is under way is
 //! written together by the next one, so that many quick handlers do not pay for a round trip each.
+//!
+//! While many deliveries run or wait, a write also lingers for a few milliseconds, as more outcomes are about to come and a
+//! large write costs little more than a small one. A worker that dies in that window loses its outcomes, and the
+//! deliveries are made once more, as with any outcome that was not written. With little else to do nothing lingers: the
+//! next delivery of a key may be waiting for just this outcome.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::health::{self, StoreNews};
@@ -13,6 +20,12 @@ use crate::store::{ErrorKind, Fenced, Outcome, Result, Settlement, Store, StoreE
 
 /// At most this many settlements in one write.
 const BATCH: usize = 500;
+
+/// How long a write waits for more.
+const LINGER: Duration = Duration::from_millis(3);
+
+/// Writes linger while so many deliveries run or wait.
+pub(super) const MANY: usize = 8;
 
 /// How many settlements may wait. There are never more than deliveries that run, so that this is no limit but a hint.
 const QUEUE: usize = 1_024;
@@ -30,15 +43,17 @@ struct Request {
 }
 
 impl Settler {
-    /// Starts the task that writes; it ends with the last clone of the settler.
+    /// Starts the task that writes; it ends with the last clone of the settler. `is_busy` says whether [`MANY`]
+    /// deliveries run or wait.
     pub(super) fn start(
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
         news: mpsc::UnboundedSender<StoreNews>,
+        is_busy: watch::Receiver<bool>,
     ) -> (Self, AbortOnDropHandle<()>) {
         let (queue, requests) = mpsc::channel(QUEUE);
         let writer = Writer { store, clock, news, is_failing: false };
-        (Settler { queue }, AbortOnDropHandle::new(tokio::spawn(writer.run(requests))))
+        (Settler { queue }, AbortOnDropHandle::new(tokio::spawn(writer.run(requests, is_busy))))
     }
 
     /// Records one outcome or renewal. A delivery has to have no more than one of them under way at a time.
@@ -64,9 +79,10 @@ struct Writer {
 }
 
 impl Writer {
-    async fn run(mut self, mut requests: mpsc::Receiver<Request>) {
+    async fn run(mut self, mut requests: mpsc::Receiver<Request>, mut is_busy: watch::Receiver<bool>) {
         let mut batch = Vec::new();
         while requests.recv_many(&mut batch, BATCH).await > 0 {
+            linger(&mut requests, &mut batch, &mut is_busy).await;
             let (settlements, replies): (Vec<_>, Vec<_>) =
                 batch.drain(..).map(|request| (request.settlement, request.reply)).unzip();
             match self.write(&settlements).await {
@@ -105,6 +121,23 @@ impl Writer {
         };
         // Nobody listens when the worker is gone.
         let _ = self.news.send(news);
+    }
+}
+
+/// Waits for more, as long as that helps.
+async fn linger(
+    requests: &mut mpsc::Receiver<Request>,
+    batch: &mut Vec<Request>,
+    is_busy: &mut watch::Receiver<bool>,
+) {
+    let ends_at = Instant::now() + LINGER;
+    while batch.len() < BATCH && *is_busy.borrow_and_update() {
+        let room = BATCH - batch.len();
+        tokio::select! {
+            more = requests.recv_many(batch, room) => if more == 0 { return },
+            changed = is_busy.changed() => if changed.is_err() { return },
+            () = sleep_until(ends_at) => return,
+        }
     }
 }
 

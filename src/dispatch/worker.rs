@@ -7,28 +7,29 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::backoff::Backoff;
-use super::claim::{self, Haul, Task};
-use super::event::{Counts, DispatchEvent, Finished};
-use super::executor::{Assignment, Surroundings, execute};
+use super::claim::{self, Found, Haul, Task};
+use super::event::{Counts, DispatchEvent, Finished, Verdict};
+use super::executor::{Assignment, Freed, Slot, Surroundings, execute, hand_back};
 use super::health::{self, Health, StoreNews};
+use super::polling::Polling;
 use super::roster::{Plan, Roster};
-use super::settler::Settler;
+use super::settler::{self, Settler};
+use super::wake::{Wake, WakeUps};
 use super::{DispatchOptions, Dispatcher, Signals, StopWhen};
 use crate::model::{Filter, ListQuery, SortBy};
-use crate::store::{ClaimRequest, ErrorKind, Result, Store, StoreError};
-
-/// The shortest pause between two looks for work.
-const SHORTEST_POLL: Duration = Duration::from_millis(50);
+use crate::store::{ClaimRequest, Claimed, ErrorKind, Result, Store, StoreError};
 
 /// How many events may wait for their reader before nothing new is taken on.
 const OUTBOX_LIMIT: usize = 1_024;
+
+/// How many outcomes may wait to be recorded before nothing more starts.
+const UNRECORDED_LIMIT: usize = 1_000;
 
 /// How long a worker that would end by itself puts up with a store that fails.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -42,8 +43,12 @@ pub(super) struct Worker {
     signals: Signals,
     surroundings: Surroundings,
     phase: Phase,
-    roster: Roster,
-    executors: JoinSet<(usize, Finished)>,
+    roster: Roster<Assignment>,
+    executors: JoinSet<Done>,
+    slots: mpsc::UnboundedSender<Freed>,
+    freed: mpsc::UnboundedReceiver<Freed>,
+    is_busy: watch::Sender<bool>,
+    wake_ups: WakeUps,
     inquiry: Option<BoxFuture<'static, Answer>>,
     polling: Polling,
     health: Health,
@@ -65,17 +70,10 @@ enum Phase {
     Stopping(Instant),
 }
 
-/// When to look for work, and what the last looks brought.
-struct Polling {
-    pause: Backoff,
-    next_round_at: Instant,
-    in_round: bool,
-    /// Nothing was found and nothing finished since the current round began.
-    is_quiet: bool,
-    /// A whole round was quiet, with nothing running.
-    nothing_due: bool,
-    /// Behind such a round, the store had nothing unfinished either.
-    nothing_unfinished: bool,
+/// What an executor did.
+enum Done {
+    Finished(usize, Box<Finished>),
+    HandedBack(Vec<Verdict>),
 }
 
 /// The store's answer to what the worker asked.
@@ -87,8 +85,10 @@ enum Answer {
 enum Step {
     Drain,
     Stop,
-    Finished(Result<(usize, Finished), JoinError>),
+    Freed(Freed),
+    Done(Result<Done, JoinError>),
     Answered(Answer),
+    Woken(Wake),
     News(StoreNews),
     ForgetInquiry,
     Told,
@@ -99,7 +99,9 @@ impl Worker {
     pub(super) fn new(dispatcher: Dispatcher, signals: Signals, events: mpsc::Sender<DispatchEvent>) -> Self {
         let Dispatcher { store, clock, subscriptions, options } = dispatcher;
         let (report, news) = mpsc::unbounded_channel();
-        let (settler, writer) = Settler::start(store.clone(), clock.clone(), report);
+        let (is_busy, watch_busy) = watch::channel(false);
+        let (settler, writer) = Settler::start(store.clone(), clock.clone(), report, watch_busy);
+        let (slots, freed) = mpsc::unbounded_channel();
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         Worker {
             surroundings: Surroundings { store, clock, settler, draining, stopping },
@@ -109,6 +111,10 @@ impl Worker {
             signals,
             phase: Phase::Working,
             executors: JoinSet::new(),
+            slots,
+            freed,
+            is_busy,
+            wake_ups: WakeUps::new(),
             inquiry: None,
             health: Health::new(),
             news,
@@ -127,10 +133,12 @@ impl Worker {
             handlers: self.roster.names(),
         });
         loop {
+            self.attend_to_the_waiting();
             self.inquire();
             if self.is_over() {
                 break;
             }
+            self.listen_while_idle();
             let step = self.next_step().await;
             self.take(step);
         }
@@ -145,6 +153,7 @@ impl Worker {
 
     async fn next_step(&mut self) -> Step {
         let look_again_at = self.look_again_at();
+        let patience_ends_at = self.roster.patience_ends_at();
         let (drain_ends_at, forget_at) = match self.phase {
             Phase::Working => (None, None),
             Phase::Draining(until) => (Some(until), None),
@@ -155,11 +164,14 @@ impl Worker {
             () = self.signals.stop.cancelled(), if !self.is_stopping() => Step::Stop,
             () = self.signals.drain.cancelled(), if self.phase == Phase::Working => Step::Drain,
             () = sleep_until_some(drain_ends_at) => Step::Stop,
-            Some(finished) = self.executors.join_next() => Step::Finished(finished),
+            Some(freed) = self.freed.recv() => Step::Freed(freed),
+            Some(done) = self.executors.join_next() => Step::Done(done),
             answer = answer_to(&mut self.inquiry) => Step::Answered(answer),
             () = sleep_until_some(forget_at) => Step::ForgetInquiry,
             Some(news) = self.news.recv() => Step::News(news),
             () = deliver(&self.events, &mut self.outbox), if !self.outbox.is_empty() => Step::Told,
+            wake = self.wake_ups.next() => Step::Woken(wake),
+            () = sleep_until_some(patience_ends_at) => Step::LookAgain,
             () = sleep_until_some(look_again_at) => Step::LookAgain,
         }
     }
@@ -168,8 +180,12 @@ impl Worker {
         match step {
             Step::Drain => self.drain(),
             Step::Stop => self.stop(),
-            Step::Finished(Ok((index, finished))) => self.finished(index, finished),
-            Step::Finished(Err(error)) => resume_panic(error),
+            Step::Freed(freed) => self.roster.freed(freed.handler, freed.elapsed),
+            Step::Done(Ok(Done::Finished(index, finished))) => self.finished(index, finished),
+            Step::Done(Ok(Done::HandedBack(verdicts))) => self.handed_back(&verdicts),
+            Step::Done(Err(error)) => resume_panic(error),
+            Step::Woken(Wake::Up) => self.woken(),
+            Step::Woken(Wake::Lost(error)) => self.not_woken_any_more(error),
             Step::Answered(answer) => self.answered(answer),
             Step::News(StoreNews::Failed(error)) => self.store_failed(error),
             Step::News(StoreNews::Answered) => self.store_answered(),
@@ -190,16 +206,16 @@ impl Worker {
             return;
         }
         let now = Instant::now();
-        if !self.polling.in_round && now >= self.polling.next_round_at {
+        if self.polling.next_round_at().is_some_and(|time| now >= time) {
             self.polling.begin_round();
             self.roster.begin_round();
         }
         if let Some(plan) = self.roster.next_plan(self.allowance()) {
             self.inquiry = Some(self.claim(plan));
-        } else if self.polling.in_round && self.roster.round_is_over() {
-            let is_idle = self.executors.is_empty() && !self.roster.anyone_hungry();
-            self.polling.end_round(now, is_idle);
-            if self.polling.nothing_due && self.options.stop_when == StopWhen::NothingUnfinished {
+        } else if self.polling.in_round() && self.roster.round_is_over() {
+            let is_idle = self.has_nothing_to_do() && !self.roster.anyone_hungry();
+            self.polling.end_round(now, is_idle, self.wake_ups.is_listening());
+            if self.polling.nothing_due() && self.options.stop_when == StopWhen::NothingUnfinished {
                 self.inquiry = Some(self.ask_for_unfinished());
             }
         }
@@ -221,8 +237,12 @@ impl Worker {
             return None;
         }
         let after_failure = self.health.ask_again_at().filter(|time| *time > Instant::now());
-        let next_round = (!self.polling.in_round).then_some(self.polling.next_round_at);
-        after_failure.or(next_round)
+        after_failure.or(self.polling.next_round_at())
+    }
+
+    /// Whether nothing runs, waits or is still to be recorded.
+    fn has_nothing_to_do(&self) -> bool {
+        self.executors.is_empty() && self.roster.waiting() == 0
     }
 
     /// How many more deliveries may be taken on.
@@ -278,37 +298,113 @@ impl Worker {
         if count == 0 {
             return;
         }
-        self.polling.found_work();
+        let now = Instant::now();
+        self.wake_ups.close();
+        self.polling.found_work(now);
         self.counts.claimed += count as u64;
         self.tell(DispatchEvent::Claimed { count });
-        if count >= plan.limit {
-            self.roster.was_full(plan);
-        }
+        self.roster.claimed(plan, count, now - haul.asked_at, now);
         let leased_until = haul.asked_at + plan.lease;
+        if self.phase != Phase::Working {
+            let unused = haul.leased.into_iter().map(|(claimed, _)| claimed).collect();
+            return self.hand_back(unused, leased_until);
+        }
         for (claimed, found) in haul.leased {
-            let Some((index, subscription)) = self.roster.find(&claimed.delivery.handler) else { continue };
-            let max_attempts = claim::max_attempts(&claimed.delivery, &subscription);
-            let task = match self.phase {
-                Phase::Working => claim::task_for(&claimed.delivery, found, max_attempts),
-                Phase::Draining(_) | Phase::Stopping(_) => Task::Release,
-            };
-            self.taken_on += u64::from(task != Task::Release);
-            let assignment = Assignment { claimed, task, subscription, max_attempts, leased_until };
-            self.start(index, assignment);
+            self.take_on(claimed, found, haul.asked_at, leased_until);
         }
     }
 
-    fn start(&mut self, index: usize, assignment: Assignment) {
-        let surroundings = self.surroundings.clone();
-        self.roster.started(index);
-        self.executors.spawn(async move { (index, execute(assignment, surroundings).await) });
+    fn take_on(&mut self, claimed: Claimed, found: Found, leased_at: Instant, leased_until: Instant) {
+        let Some((index, subscription)) = self.roster.find(&claimed.delivery.handler) else { return };
+        let max_attempts = claim::max_attempts(&claimed.delivery, &subscription);
+        let task = claim::task_for(&claimed.delivery, found, max_attempts);
+        self.taken_on += u64::from(task != Task::Release);
+        let needs_slot = matches!(task, Task::Run(_));
+        let assignment = Assignment { claimed, task, subscription, max_attempts, leased_until };
+        match needs_slot {
+            true => self.roster.enqueue(index, assignment, leased_at, Instant::now()),
+            false => self.execute(index, assignment, None),
+        }
     }
 
-    fn finished(&mut self, index: usize, finished: Finished) {
+    fn execute(&mut self, index: usize, assignment: Assignment, slot: Option<Slot>) {
+        let surroundings = self.surroundings.clone();
+        self.executors.spawn(async move {
+            Done::Finished(index, Box::new(execute(assignment, slot, surroundings).await))
+        });
+    }
+
+    fn finished(&mut self, index: usize, finished: Box<Finished>) {
         self.roster.finished(index);
-        self.polling.found_work();
+        let now = Instant::now();
+        self.polling.found_work(now);
+        if let Verdict::Retrying { at, .. } = &finished.verdict
+            && let Some(due_at) = now.checked_add(at.since(self.surroundings.clock.now()))
+        {
+            self.polling.expect(due_at);
+        }
         self.counts.add(&finished.verdict);
-        self.tell(DispatchEvent::Finished(Box::new(finished)));
+        self.tell(DispatchEvent::Finished(finished));
+    }
+
+    // ---- what waits for a slot ---------------------------------------------------------------------------------
+
+    /// Hands back what cannot or shall not start any more, and starts what can.
+    fn attend_to_the_waiting(&mut self) {
+        let unwanted = match self.phase == Phase::Working && self.failure.is_none() {
+            true => self.roster.take_overdue(Instant::now()),
+            false => self.roster.take_waiting(),
+        };
+        if let Some(until) = unwanted.iter().map(|assignment| assignment.leased_until).min() {
+            self.taken_on -= unwanted.len() as u64;
+            self.hand_back(unwanted.into_iter().map(|assignment| assignment.claimed).collect(), until);
+        }
+        while self.may_start()
+            && let Some((index, assignment)) = self.roster.start_next()
+        {
+            self.execute(index, assignment, Some(Slot::new(index, self.slots.clone())));
+        }
+        let is_busy = self.roster.running() + self.roster.waiting() >= settler::MANY;
+        self.is_busy.send_if_modified(|was_busy| std::mem::replace(was_busy, is_busy) != is_busy);
+    }
+
+    /// Whether an outcome could be recorded and told. While the store fails, what waits is better off elsewhere.
+    fn may_start(&self) -> bool {
+        let unrecorded = self.executors.len().saturating_sub(self.roster.running());
+        self.health.is_well() && self.outbox.len() < OUTBOX_LIMIT && unrecorded < UNRECORDED_LIMIT
+    }
+
+    fn hand_back(&mut self, unused: Vec<Claimed>, leased_until: Instant) {
+        let surroundings = self.surroundings.clone();
+        self.executors
+            .spawn(async move { Done::HandedBack(hand_back(unused, leased_until, surroundings).await) });
+    }
+
+    fn handed_back(&mut self, verdicts: &[Verdict]) {
+        verdicts.iter().for_each(|verdict| self.counts.add(verdict));
+        self.tell(DispatchEvent::HandedBack { count: verdicts.len() });
+    }
+
+    // ---- being woken -------------------------------------------------------------------------------------------
+
+    /// Listens from the moment at which a round found nothing to do, until a claim brings something.
+    fn listen_while_idle(&mut self) {
+        let is_idle = self.phase == Phase::Working && self.polling.nothing_due() && self.has_nothing_to_do();
+        if is_idle && self.wake_ups.may_listen() {
+            self.wake_ups.listen(&*self.surroundings.store, &self.roster.names());
+        }
+    }
+
+    fn woken(&mut self) {
+        self.wake_ups.woken();
+        self.polling.woken(Instant::now());
+    }
+
+    fn not_woken_any_more(&mut self, error: StoreError) {
+        self.polling.unheard(Instant::now());
+        if let Some(error) = self.wake_ups.lost(error) {
+            self.tell(DispatchEvent::WakeUpsLost { error });
+        }
     }
 
     // ---- the store's health ------------------------------------------------------------------------------------
@@ -340,66 +436,28 @@ impl Worker {
     fn drain(&mut self) {
         let grace = self.options.grace;
         self.phase = Phase::Draining(Instant::now() + grace);
+        self.wake_ups.close();
         self.surroundings.draining.cancel();
         self.tell(DispatchEvent::Draining { running: self.executors.len(), grace });
     }
 
     fn stop(&mut self) {
         self.phase = Phase::Stopping(Instant::now());
+        self.wake_ups.close();
         self.surroundings.draining.cancel();
         self.surroundings.stopping.cancel();
         self.tell(DispatchEvent::Stopping { running: self.executors.len() });
     }
 
     fn is_over(&self) -> bool {
-        let is_busy = self.inquiry.is_some() || !self.executors.is_empty();
+        let is_busy = self.inquiry.is_some() || !self.has_nothing_to_do();
         let is_done = match self.options.stop_when {
             StopWhen::Never => false,
-            StopWhen::NothingDue => self.polling.nothing_due,
+            StopWhen::NothingDue => self.polling.nothing_due(),
             StopWhen::NothingUnfinished => self.polling.nothing_unfinished,
             StopWhen::Deliveries(limit) => self.taken_on >= limit,
         };
         !is_busy && (is_done || self.phase != Phase::Working || self.failure.is_some())
-    }
-}
-
-impl Polling {
-    fn new(longest_pause: Duration) -> Self {
-        Polling {
-            pause: Backoff::new(SHORTEST_POLL, longest_pause),
-            next_round_at: Instant::now(),
-            in_round: false,
-            is_quiet: true,
-            nothing_due: false,
-            nothing_unfinished: false,
-        }
-    }
-
-    fn begin_round(&mut self) {
-        self.in_round = true;
-        self.is_quiet = true;
-        self.nothing_due = false;
-        self.nothing_unfinished = false;
-    }
-
-    fn end_round(&mut self, now: Instant, is_idle: bool) {
-        self.in_round = false;
-        self.nothing_due = self.is_quiet && is_idle;
-        self.next_round_at = now + self.pause.next();
-    }
-
-    fn found_work(&mut self) {
-        self.pause.reset();
-        self.is_quiet = false;
-        self.nothing_due = false;
-        self.nothing_unfinished = false;
-        if !self.in_round {
-            self.next_round_at = self.next_round_at.min(Instant::now() + SHORTEST_POLL);
-        }
-    }
-
-    fn failed(&mut self) {
-        self.is_quiet = false;
     }
 }
 

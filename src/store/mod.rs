@@ -119,6 +119,16 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// key may have been claimed behind it. `Release` gives the attempt back.
     async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>>;
 
+    /// Hints that a delivery of one of these handlers may have become due; `None` where the store cannot tell.
+    ///
+    /// The first item comes as soon as the store listens: whatever is committed behind it is followed by another one.
+    /// A hint may come late, more than once, or for nothing, several commits may be one, and a delivery that is due
+    /// because time has passed brings none: who waits for work listens and still looks every so often. An `Err` item
+    /// says why there are no more, and is the last. Listening costs the store; dropping the stream ends it.
+    fn wake_ups(&self, _handlers: &[String]) -> Option<BoxStream<'static, Result<()>>> {
+        None
+    }
+
     // ---- the operator's side -----------------------------------------------------------------------------------
 
     /// One delivery.

@@ -1,9 +1,11 @@
 //! A store that fails when it is told to.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
 use relayctl::model::{
     Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Selection,
@@ -36,6 +38,32 @@ pub struct FaultyStore {
     pub claims: Mutex<Vec<(Vec<String>, usize)>>,
     /// Renewals that were applied.
     pub renewals: AtomicUsize,
+    /// How many outcomes and renewals each write recorded.
+    pub writes: Mutex<Vec<usize>>,
+    /// How long a claim takes.
+    pub claim_takes: Mutex<Duration>,
+    /// How long it takes to record outcomes.
+    pub settling_takes: Mutex<Duration>,
+    /// Nobody can be woken: the stream ends at once, or with the next wake-up, with a reason.
+    pub wake_ups_fail: Arc<AtomicBool>,
+    /// How often somebody began to listen to wake-ups.
+    pub listened: AtomicUsize,
+    /// Alive as often as somebody listens, beside this one.
+    pub listener: Arc<()>,
+}
+
+impl FaultyStore {
+    /// How many listen to wake-ups now.
+    pub fn listeners(&self) -> usize {
+        Arc::strong_count(&self.listener) - 1
+    }
+}
+
+async fn take(time: &Mutex<Duration>) {
+    let time = *time.lock().unwrap();
+    if !time.is_zero() {
+        tokio::time::sleep(time).await;
+    }
 }
 
 impl FaultyStore {
@@ -52,7 +80,21 @@ impl Store for FaultyStore {
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>> {
         self.claims.lock().unwrap().push((request.handlers.clone(), request.limit));
         self.check(&self.claims_fail)?;
+        take(&self.claim_takes).await;
         self.inner.claim(request).await
+    }
+
+    fn wake_ups(&self, handlers: &[String]) -> Option<BoxStream<'static, Result<()>>> {
+        self.listened.fetch_add(1, Ordering::SeqCst);
+        let (fail, listener) = (self.wake_ups_fail.clone(), self.listener.clone());
+        let refuse = move |item| {
+            let _ = &listener;
+            match fail.load(Ordering::SeqCst) {
+                true => Err(StoreError::new(ErrorKind::Unavailable, "the history is lost")),
+                false => item,
+            }
+        };
+        Some(self.inner.wake_ups(handlers)?.map(refuse).boxed())
     }
 
     async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
@@ -66,6 +108,8 @@ impl Store for FaultyStore {
 
     async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>> {
         self.check(&self.settling_fails)?;
+        take(&self.settling_takes).await;
+        self.writes.lock().unwrap().push(settlements.len());
         let fenced = self.inner.settle(settlements, now).await?;
         let is_renewal = |one: &&Settlement| matches!(one.outcome, Outcome::ExtendLease { .. });
         self.renewals.fetch_add(settlements.iter().filter(is_renewal).count(), Ordering::SeqCst);

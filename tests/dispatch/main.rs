@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod ahead;
 mod children;
 mod concurrency;
 mod drain;
@@ -10,6 +11,8 @@ mod groups;
 mod leases;
 mod outages;
 mod outcomes;
+mod settling;
 mod stop_when;
 mod support;
 mod transactional;
+mod wake_ups;

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use relayctl::clock::{Clock, ManualClock};
 use relayctl::dispatch::{
     Counts, DispatchEvent, DispatchOptions, Dispatcher, Finished, Signals, StopWhen, Subscription,
 };
 use relayctl::handler::{AttemptControl, Command, Handler, Outcome, ShellHandler};
 use relayctl::model::{
-    Delivery, DeliveryId, Envelope, Event, EventId, FailureKind, NewEvent, RetryPolicy, Timestamp,
+    Delivery, DeliveryId, Envelope, Event, EventId, FailureKind, ListQuery, NewEvent, RetryPolicy, Timestamp,
 };
 use relayctl::store::memory::MemoryStore;
 use relayctl::store::{Store, StoreError};
@@ -36,6 +37,22 @@ pub async fn until(mut condition: impl AsyncFnMut() -> bool) {
         }
     };
     soon(poll).await;
+}
+
+/// A clock that goes with the time of the runtime, also where that is paused.
+#[derive(Debug)]
+pub struct RuntimeClock(tokio::time::Instant);
+
+impl RuntimeClock {
+    pub fn new() -> Self {
+        RuntimeClock(tokio::time::Instant::now())
+    }
+}
+
+impl Clock for RuntimeClock {
+    fn now(&self) -> Timestamp {
+        START.saturating_add(self.0.elapsed())
+    }
 }
 
 /// A store with a clock, and what tests do with it.
@@ -70,13 +87,26 @@ impl Bench {
         self.store.get(id).await.unwrap().expect("the delivery is there")
     }
 
+    pub async fn deliveries(&self) -> Vec<Delivery> {
+        self.store.list(&ListQuery::default()).map(Result::unwrap).collect().await
+    }
+
     pub fn start(&self, subscriptions: Vec<Subscription>, stop_when: StopWhen) -> Worker {
         self.start_with(subscriptions, DispatchOptions { stop_when, ..options() })
     }
 
     pub fn start_with(&self, subscriptions: Vec<Subscription>, options: DispatchOptions) -> Worker {
-        let dispatcher =
-            Dispatcher::new(self.store.clone(), self.clock.clone(), subscriptions, options).unwrap();
+        self.start_by(self.clock.clone(), subscriptions, options)
+    }
+
+    /// A worker with a clock of its own.
+    pub fn start_by(
+        &self,
+        clock: Arc<dyn Clock>,
+        subscriptions: Vec<Subscription>,
+        options: DispatchOptions,
+    ) -> Worker {
+        let dispatcher = Dispatcher::new(self.store.clone(), clock, subscriptions, options).unwrap();
         let (signals, (sender, events)) = (Signals::default(), mpsc::channel(64));
         let running = tokio::spawn(dispatcher.run(signals.clone(), sender));
         Worker { signals, events, running }

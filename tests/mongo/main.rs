@@ -13,3 +13,4 @@ mod outages;
 mod plans;
 mod races;
 mod schema;
+mod wake_up;

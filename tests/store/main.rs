@@ -32,3 +32,4 @@ mod repair;
 mod setup;
 mod statistics;
 mod transactions;
+mod wake_up;

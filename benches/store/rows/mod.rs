@@ -7,6 +7,7 @@ mod claims;
 mod end_to_end;
 mod hot_key;
 mod purge;
+mod wake_up;
 mod worker;
 
 use anyhow::Result;
@@ -193,6 +194,14 @@ pub static SCENARIOS: &[Scenario] = &[
             informative("end-to-end-keyed-8", "the same with 8 slots"),
         ],
         run: |lab| Box::pin(end_to_end::keyed(lab)),
+    },
+    Scenario {
+        rows: &[bounded(
+            "wake-up",
+            AtMost(5.0),
+            "from the commit of an event to the start of its handler in an idle worker / 1 ms",
+        )],
+        run: |lab| Box::pin(wake_up::wake_up(lab)),
     },
     Scenario {
         rows: &[bounded(

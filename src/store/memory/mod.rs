@@ -11,6 +11,7 @@ mod claim;
 mod cleanup;
 mod state;
 mod transaction;
+mod wake_up;
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,12 +32,14 @@ use crate::model::{
 
 use state::State;
 pub use transaction::MemoryTransaction;
+use wake_up::Changes;
 
 /// A store whose data lives as long as its last handle. Clones are handles to the same data.
 #[derive(Clone)]
 pub struct MemoryStore {
     state: Arc<Mutex<State>>,
     ids: Arc<dyn IdSource>,
+    changes: Arc<Changes>,
 }
 
 impl MemoryStore {
@@ -47,7 +50,7 @@ impl MemoryStore {
 
     /// An empty store that takes its identifiers and lease tokens from `ids`.
     pub fn with_ids(ids: Arc<dyn IdSource>) -> Self {
-        MemoryStore { state: Arc::default(), ids }
+        MemoryStore { state: Arc::default(), ids, changes: Arc::new(Changes::new()) }
     }
 
     /// Begins a transaction for a caller that commits or aborts it by hand.
@@ -55,11 +58,18 @@ impl MemoryStore {
     /// Every other call on this store waits until it has ended; whoever awaits one before that waits for ever.
     pub async fn begin(&self) -> MemoryTransaction {
         let state = Arc::clone(&self.state).lock_owned().await;
-        MemoryTransaction::new(state, Arc::clone(&self.ids))
+        MemoryTransaction::new(state, Arc::clone(&self.ids), Arc::clone(&self.changes))
     }
 
     async fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().await
+    }
+
+    /// Makes a change behind which something may be due, and tells of it once it is made.
+    async fn change<T>(&self, change: impl FnOnce(&mut State) -> T) -> T {
+        let result = change(&mut *self.lock().await);
+        self.changes.tell();
+        result
     }
 }
 
@@ -106,7 +116,7 @@ impl Store for MemoryStore {
     }
 
     async fn append(&self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {
-        append::append(&mut *self.lock().await, events, &*self.ids, now)
+        self.change(|state| append::append(state, events, &*self.ids, now)).await
     }
 
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>> {
@@ -119,9 +129,15 @@ impl Store for MemoryStore {
     }
 
     async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>> {
-        let mut state = self.lock().await;
-        let settle = |each: &Settlement| state.change_leased(&each.lease, &each.outcome.transition(), now);
-        Ok(settlements.iter().map(settle).collect())
+        let settle = |state: &mut State| {
+            let one = |each: &Settlement| state.change_leased(&each.lease, &each.outcome.transition(), now);
+            settlements.iter().map(one).collect()
+        };
+        Ok(self.change(settle).await)
+    }
+
+    fn wake_ups(&self, _handlers: &[String]) -> Option<BoxStream<'static, Result<()>>> {
+        Some(self.changes.listen())
     }
 
     async fn get(&self, id: &DeliveryId) -> Result<Option<Delivery>> {
@@ -152,7 +168,7 @@ impl Store for MemoryStore {
     }
 
     async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome> {
-        Ok(match self.lock().await.change(id, &repair.transition(), now) {
+        Ok(match self.change(|state| state.change(id, &repair.transition(), now)).await {
             None => RepairOutcome::Missing,
             Some(Ok(())) => RepairOutcome::Changed,
             Some(Err(illegal)) => RepairOutcome::Skipped(illegal.status),
@@ -166,15 +182,18 @@ impl Store for MemoryStore {
         repair: &Repair,
         now: Timestamp,
     ) -> Result<u64> {
-        let mut state = self.lock().await;
-        let selected = state.ids_where(|delivery| ids.contains(&delivery.id) && selection.matches(delivery));
-        Ok(state.change_all(&selected, &repair.transition(), now))
+        let repair_all = |state: &mut State| {
+            let is_selected = |delivery: &Delivery| ids.contains(&delivery.id) && selection.matches(delivery);
+            state.change_all(&state.ids_where(is_selected), &repair.transition(), now)
+        };
+        Ok(self.change(repair_all).await)
     }
 
     async fn recover(&self, handlers: &[String], now: Timestamp) -> Result<u64> {
-        let mut state = self.lock().await;
-        let named = state.ids_where(|delivery| handlers.is_empty() || handlers.contains(&delivery.handler));
-        Ok(state.change_all(&named, &Transition::Recover, now))
+        let is_named = |delivery: &Delivery| handlers.is_empty() || handlers.contains(&delivery.handler);
+        let recover =
+            |state: &mut State| state.change_all(&state.ids_where(is_named), &Transition::Recover, now);
+        Ok(self.change(recover).await)
     }
 
     async fn purge_batch(&self, request: &PurgeRequest) -> Result<PurgeBatch> {

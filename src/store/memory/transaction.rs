@@ -9,6 +9,7 @@ use tokio::sync::OwnedMutexGuard;
 
 use super::append;
 use super::state::State;
+use super::wake_up::Changes;
 use crate::model::{Appended, IdSource, Lease, NewEvent, Timestamp, Transition};
 use crate::store::{ErrorKind, Fenced, Result, StoreError, Transaction};
 
@@ -17,6 +18,7 @@ use crate::store::{ErrorKind, Fenced, Result, StoreError, Transaction};
 pub struct MemoryTransaction {
     open: Option<Open>,
     ids: Arc<dyn IdSource>,
+    changes: Arc<Changes>,
 }
 
 /// What a transaction has while it has not ended.
@@ -27,9 +29,13 @@ struct Open {
 }
 
 impl MemoryTransaction {
-    pub(super) fn new(committed: OwnedMutexGuard<State>, ids: Arc<dyn IdSource>) -> Self {
+    pub(super) fn new(
+        committed: OwnedMutexGuard<State>,
+        ids: Arc<dyn IdSource>,
+        changes: Arc<Changes>,
+    ) -> Self {
         let working = committed.clone();
-        MemoryTransaction { open: Some(Open { committed, working }), ids }
+        MemoryTransaction { open: Some(Open { committed, working }), ids, changes }
     }
 
     /// Makes the transaction's changes those of the store, and ends it.
@@ -39,6 +45,8 @@ impl MemoryTransaction {
     pub fn commit(&mut self) -> Result<()> {
         let Open { mut committed, working } = self.open.take().ok_or_else(not_started)?;
         *committed = working;
+        drop(committed);
+        self.changes.tell();
         Ok(())
     }
 

@@ -38,6 +38,7 @@ mod schema;
 mod settle;
 mod statistics;
 mod transaction;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -306,6 +307,10 @@ impl Store for MongoStore {
 
     async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>> {
         settle::settle(self, settlements, now).await
+    }
+
+    fn wake_ups(&self, handlers: &[String]) -> Option<BoxStream<'static, Result<()>>> {
+        Some(watch::wake_ups(self, handlers))
     }
 
     async fn get(&self, id: &DeliveryId) -> Result<Option<Delivery>> {
