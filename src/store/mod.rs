@@ -168,7 +168,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     async fn recover(&self, handlers: &[String], now: Timestamp) -> Result<u64>;
 
     /// Deletes one batch of finished deliveries, by the time at which they finished, together with the events that no
-    /// delivery refers to any more, in one transaction. Purging is done when a batch comes back empty.
+    /// delivery refers to any more: each event in one transaction with the last delivery that refers to it. Purging is done
+    /// when a batch comes back empty.
     ///
     /// An append or requeue that races conflicts with it, and one of the two starts again: there is never a delivery
     /// without its event, nor an event left behind without delivery.

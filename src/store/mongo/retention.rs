@@ -13,7 +13,7 @@ use super::append::touch_events;
 use super::documents::{date, read_key_sequence};
 use super::error::classify;
 use super::transaction::MongoTransaction;
-use super::{MongoStore, schema, transaction};
+use super::{ALL_AT_ONCE, MongoStore, schema, transaction};
 use crate::model::KeySequence;
 use crate::store::{PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Result, StoreError, Transaction};
 
@@ -79,7 +79,7 @@ async fn finished(store: &MongoStore, request: &PurgeRequest) -> Result<Vec<Old>
         }
         let deliveries = store.deliveries();
         let find = deliveries.find(purge.filter).sort(purge.sort).hint(Hint::Name(purge.index.to_owned()));
-        let find = find.projection(doc! { "eventId": 1 }).limit(missing);
+        let find = find.projection(doc! { "eventId": 1 }).limit(missing).batch_size(ALL_AT_ONCE);
         let cursor = find.await.map_err(|error| classify(PURGING, error))?;
         let documents: Vec<RawDocumentBuf> =
             cursor.try_collect().await.map_err(|error| classify(PURGING, error))?;
@@ -211,7 +211,8 @@ async fn counters(store: &MongoStore, request: &PruneRequest) -> Result<Vec<KeyS
         None => doc! { "_id": { "$gte": "" } },
     };
     let keys = store.key_collection();
-    let cursor = keys.find(behind).sort(doc! { "_id": 1 }).limit(i64::from(request.batch)).await;
+    let find = keys.find(behind).sort(doc! { "_id": 1 }).limit(i64::from(request.batch));
+    let cursor = find.batch_size(ALL_AT_ONCE).await;
     let cursor = cursor.map_err(|error| classify(PRUNING, error))?;
     let documents: Vec<RawDocumentBuf> =
         cursor.try_collect().await.map_err(|error| classify(PRUNING, error))?;
