@@ -70,6 +70,18 @@ async fn a_quick_handler_does_not_wait_for_claims() {
     assert!((10..=25).contains(&largest), "{largest}");
 }
 
+/// Recording takes longer than handling, and needs no slot.
+#[tokio::test(start_paused = true)]
+async fn a_slot_is_free_before_its_outcome_is_recorded() {
+    let (store, bench) = scene();
+    *store.settling_takes.lock().unwrap() = Duration::from_millis(50);
+    bench.publish_many("mail", 500).await;
+    let began = Instant::now();
+    let (counts, _) = bench.run(vec![subscription("mail", taking(MILLI))], StopWhen::Deliveries(500)).await;
+    assert_eq!((counts.completed, counts.released), (500, 0));
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn slow_deliveries_are_claimed_one_by_one_and_run_once() {
     let (store, bench) = scene();

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::StreamExt as _;
 use futures_util::stream::BoxStream;
+use futures_util::{FutureExt as _, StreamExt as _};
 use relayctl::model::{
     Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Selection,
     Statistics, Timestamp,
@@ -46,6 +46,8 @@ pub struct FaultyStore {
     pub settling_takes: Mutex<Duration>,
     /// Nobody can be woken: the stream ends at once, or with the next wake-up, with a reason.
     pub wake_ups_fail: Arc<AtomicBool>,
+    /// How long it takes until one who listens hears anything.
+    pub listening_takes: Mutex<Duration>,
     /// How often somebody began to listen to wake-ups.
     pub listened: AtomicUsize,
     /// Alive as often as somebody listens, beside this one.
@@ -94,7 +96,13 @@ impl Store for FaultyStore {
                 false => item,
             }
         };
-        Some(self.inner.wake_ups(handlers)?.map(refuse).boxed())
+        let (opening, inner) = (*self.listening_takes.lock().unwrap(), self.inner.clone());
+        let handlers = handlers.to_vec();
+        let opened = async move {
+            take(&Mutex::new(opening)).await;
+            inner.wake_ups(&handlers).expect("the memory store has them")
+        };
+        Some(opened.flatten_stream().map(refuse).boxed())
     }
 
     async fn events(&self, ids: &[EventId]) -> Result<Vec<Event>> {
