@@ -11,10 +11,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::super::documents::date;
 use super::candidate::{HandlerKey, Place};
+use super::limits::Limits;
 use super::rounds::DueHead;
 use crate::model::Timestamp;
 
@@ -22,26 +25,20 @@ use crate::model::Timestamp;
 /// of the scan.
 const HORIZON: Duration = Duration::from_secs(1);
 
-/// So many claims look for heads before the claim scan is tried again.
-const CLAIMS_BY_HEADS: u32 = 64;
-
 /// A claim that found some deliveries, but fewer than it may, scans again only after a rest of so many times what the last
 /// scan took, and not before [`SHORTEST_REST`]: a scan costs with the number of keys.
 const REST_PER_SCAN: u32 = 4;
 const SHORTEST_REST: Duration = Duration::from_millis(50);
-
-/// Keys that are looked up by one claim, at most.
-const MOST_LOOKED_UP: usize = 1_000;
-
-/// Leases that are remembered, at most; a worker that never reports outcomes shall not fill the memory.
-const MOST_RUNNING: usize = 100_000;
 
 /// Claims with random places behind a claim that lost much to other workers.
 const CAUTIOUS_CLAIMS: u32 = 8;
 
 /// See the [module](self). Shared by the clones of a store.
 #[derive(Default)]
-pub(in super::super) struct Memory(Mutex<State>);
+pub(in super::super) struct Memory {
+    limits: Limits,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -97,9 +94,20 @@ impl Heads {
 }
 
 impl Memory {
+    /// A memory whose claims go by other limits.
+    #[cfg(test)]
+    pub(super) fn with_limits(limits: Limits) -> Self {
+        Memory { limits, ..Memory::default() }
+    }
+
+    /// What the claims of this memory go by.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // No code that can panic runs under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which of these handlers are claimed for by their heads. Counts one claim.
@@ -121,7 +129,7 @@ impl Memory {
 
     /// The claim scan of a handler met little else but deliveries that wait.
     pub(super) fn met_backlog(&self, handler: &str) {
-        let fresh = Backlog { claims_left: CLAIMS_BY_HEADS, ..Backlog::default() };
+        let fresh = Backlog { claims_left: self.limits.claims_by_heads, ..Backlog::default() };
         self.state().backlogs.entry(handler.to_owned()).or_insert(fresh);
     }
 
@@ -167,7 +175,7 @@ impl Memory {
             let due = backlog.heads.by_age.iter().take_while(|((due_at, _), _)| *due_at <= date(now));
             oldest
                 .extend(due.take(count).map(|(place, key)| (place.clone(), (handler.clone(), key.clone()))));
-            let keys: Vec<String> = backlog.moved.iter().take(MOST_LOOKED_UP).cloned().collect();
+            let keys: Vec<String> = backlog.moved.iter().take(self.limits.most_looked_up).cloned().collect();
             for key in keys {
                 backlog.moved.remove(&key);
                 moved.insert((handler.clone(), key));
@@ -194,7 +202,7 @@ impl Memory {
             // It is due again before the next scan.
             backlog.moved.insert(key.clone());
         }
-        if state.running.len() >= MOST_RUNNING {
+        if state.running.len() >= self.limits.most_running {
             state.running.clear();
         }
         state.running.insert(id.to_owned(), (handler, key));
