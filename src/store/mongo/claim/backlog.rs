@@ -172,19 +172,20 @@ impl Memory {
         let mut moved = HashSet::new();
         for handler in handlers {
             let Some(backlog) = state.backlogs.get_mut(handler) else { continue };
-            let due = backlog.heads.by_age.iter().take_while(|((due_at, _), _)| *due_at <= date(now));
-            oldest
-                .extend(due.take(count).map(|(place, key)| (place.clone(), (handler.clone(), key.clone()))));
             let keys: Vec<String> = backlog.moved.iter().take(self.limits.most_looked_up).cloned().collect();
             for key in keys {
+                // Before heads are counted: what is remembered of it shall not stand for another.
+                backlog.heads.remove(&key);
                 backlog.moved.remove(&key);
                 moved.insert((handler.clone(), key));
             }
+            let due = backlog.heads.by_age.iter().take_while(|((due_at, _), _)| *due_at <= date(now));
+            oldest
+                .extend(due.take(count).map(|(place, key)| (place.clone(), (handler.clone(), key.clone()))));
         }
-        oldest.retain(|(_, handler_key)| !moved.contains(handler_key));
         oldest.sort();
         oldest.truncate(count);
-        for (handler, key) in oldest.iter().map(|(_, handler_key)| handler_key).chain(&moved) {
+        for (_, (handler, key)) in &oldest {
             if let Some(backlog) = state.backlogs.get_mut(handler) {
                 backlog.heads.remove(key);
             }

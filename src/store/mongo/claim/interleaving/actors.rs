@@ -208,7 +208,7 @@ impl Scene {
         }
     }
 
-    fn random_outcome(&self, now: Timestamp) -> Outcome {
+    pub(super) fn random_outcome(&self, now: Timestamp) -> Outcome {
         match self.server.below(16) {
             0..7 => Outcome::Complete,
             7..9 => Outcome::Reschedule { until: now.saturating_add(self.random_delay()) },

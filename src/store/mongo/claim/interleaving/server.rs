@@ -90,6 +90,8 @@ pub(super) struct Server {
     /// Three of so many round trips fail.
     pub(super) luck: Cell<u32>,
     late: RefCell<Vec<Vec<Write>>>,
+    /// Commands that take.
+    pub(super) takes: Cell<usize>,
     pub(super) trace: Trace,
 }
 
@@ -103,6 +105,7 @@ impl Server {
             is_troubled: false.into(),
             luck: u32::MAX.into(),
             late: RefCell::default(),
+            takes: Cell::default(),
             trace,
         }
     }
@@ -378,6 +381,7 @@ impl Rounds for Server {
     }
 
     async fn take(&self, take: Take<'_>) -> Result<u64> {
+        self.takes.set(self.takes.get() + 1);
         let statements = take.groups.iter().map(|(pin, members)| {
             let purpose =
                 Purpose::Take { token: take.token.as_str().to_owned(), now: take.grant.now };
