@@ -11,6 +11,7 @@ use super::super::super::documents::date;
 use super::super::backlog::Memory;
 use super::super::claim_by;
 use super::super::limits::Limits;
+use super::judge::has;
 use super::published::Published;
 use super::server::{Purpose, Server, Write};
 use crate::model::{IdKind, IdSource, Timestamp};
@@ -122,15 +123,22 @@ impl Scene {
     pub(super) async fn operate(&self, process: usize, repairs: usize) {
         for _ in 0..repairs {
             self.server.dawdle(16).await;
-            let ids: Vec<String> = self.server.deliveries.borrow().keys().cloned().collect();
-            let id = &ids[self.server.below(ids.len())];
-            let repair = if self.server.chance(4) { self.bury(id) } else { self.requeue(id) };
+            let is_burial = self.server.chance(4);
+            let ids = self.ids_of_dead(!is_burial);
+            let Some(id) = ids.get(self.server.below(ids.len())) else { continue };
+            let repair = if is_burial { self.bury(id) } else { self.requeue(id) };
             let result = self.server.command(vec![repair]).await;
             if result.is_ok_and(|changed| changed > 0) && self.server.chance(2) {
                 // It is a process of its own, or one that claims as well.
                 self.processes[process].memory.borrow().forget();
             }
         }
+    }
+
+    fn ids_of_dead(&self, is_dead: bool) -> Vec<String> {
+        let deliveries = self.server.deliveries.borrow();
+        let alike = deliveries.iter().filter(|(_, one)| has(one, "status", "dead") == is_dead);
+        alike.map(|(id, _)| id.clone()).collect()
     }
 
     pub(super) fn requeue(&self, id: &str) -> Write {
@@ -199,7 +207,8 @@ impl Scene {
             let Ok(claimed) = self.claim(process, &request).await else { continue };
             let runs = Runs::start(self, process, &claimed, request.limit);
             for one in &claimed {
-                self.server.dawdle(8).await;
+                // Some run for as long as a claim takes, or several.
+                self.server.dawdle(if self.server.chance(2) { 120 } else { 8 }).await;
                 let now = self.now_of(process);
                 let outcome = self.random_outcome(now);
                 runs.ended(one);

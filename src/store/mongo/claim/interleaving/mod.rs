@@ -39,11 +39,29 @@ const MOST_SKEW: i64 = judge::MARGIN / 2;
 /// What other processes did is known behind so many milliseconds.
 const STALENESS: i64 = 1_001;
 
-/// One in so many schedules is of a process that is alone.
-const SOLO: u64 = 6;
-
 /// Seeds of schedules that failed once.
 const ONCE_FAILED: [u64; 1] = [374];
+
+/// What a schedule is after.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// One process, which knows all that happens, and whose claims are held to return what the rules say.
+    Solo,
+    /// Few deliveries of one key, of which the operator requeues the earlier ones all the time, claimed for by heads.
+    Narrow,
+    /// Everything.
+    Wide,
+}
+
+impl Kind {
+    fn of(seed: u64) -> Self {
+        match seed % 6 {
+            0 => Kind::Solo,
+            1 | 2 => Kind::Narrow,
+            _ => Kind::Wide,
+        }
+    }
+}
 
 fn random_limits(random: &mut Rng) -> Limits {
     let smallest_page = random.usize(1..=4);
@@ -68,30 +86,36 @@ fn random_process(random: &mut Rng, is_ours: bool) -> Process {
 }
 
 /// A scene with some deliveries, a part of them dead, delayed or parked.
-fn random_scene(seed: u64, trace: Trace, processes: usize) -> Scene {
+fn random_scene(kind: Kind, seed: u64, trace: Trace) -> Scene {
     let mut random = Rng::with_seed(seed);
     fastrand::seed(seed);
-    let processes: Vec<Process> =
-        (0..processes).map(|n| random_process(&mut random, n == 0 || n % 2 == 1)).collect();
-    let (handlers, keys) = (if random.u8(..4) == 0 { 2 } else { 1 }, random.usize(1..=3));
-    let events = random.usize(3..=8);
+    let (processes, handlers, keys, events) = match kind {
+        Kind::Solo => (1, random.usize(1..=2), random.usize(1..=3), random.usize(3..=8)),
+        Kind::Narrow => (random.usize(2..=3), 1, 1, random.usize(2..=3)),
+        Kind::Wide => (random.usize(2..=6), random.usize(2..=5) / 4 + 1, random.usize(1..=3), random.usize(3..=8)),
+    };
+    let processes = (0..processes).map(|n| random_process(&mut random, n == 0 || n % 2 == 1)).collect();
     let scene = Scene::new(Server::new(random, START, trace), handlers, keys, processes);
-    for _ in 0..events {
+    for place in 0..events {
         let now = scene.server.now().as_millis() - 5_000;
         let due_at = now + scene.server.below(6_000) as i64;
-        for id in scene.append(scene.random_key(), Timestamp::from_millis(due_at)) {
-            spoil(&scene, &id);
+        let key = if kind == Kind::Narrow { Some(0) } else { scene.random_key() };
+        for id in scene.append(key, Timestamp::from_millis(due_at)) {
+            spoil(&scene, &id, kind == Kind::Narrow && place == 0);
         }
+    }
+    if kind == Kind::Narrow {
+        scene.processes.iter().for_each(|process| process.memory.borrow().met_backlog(&scene.handlers[0]));
     }
     scene
 }
 
 /// A part of the deliveries has a past.
-fn spoil(scene: &Scene, id: &str) {
+fn spoil(scene: &Scene, id: &str, is_dead: bool) {
     let mut deliveries = scene.server.deliveries.borrow_mut();
     let Some(delivery) = deliveries.get_mut(id) else { return };
     match scene.server.below(8) {
-        0 | 1 => {
+        past if is_dead || past < 2 => {
             delivery.insert("status", "dead");
             delivery.remove("dueAt");
         }
@@ -101,32 +125,35 @@ fn spoil(scene: &Scene, id: &str) {
 }
 
 /// Everybody acts at once, until all are through, or the end comes for those that are not.
-fn run_chaos(scene: &Scene) {
+fn run_chaos(scene: &Scene, kind: Kind) {
     let server = &scene.server;
+    let is_wide = kind == Kind::Wide;
     server.is_troubled.set(true);
-    server.luck.set([u32::MAX, 600, 150][server.below(3)]);
+    server.luck.set(if is_wide { [u32::MAX, 600, 150][server.below(3)] } else { u32::MAX });
     let mut actors = Actors::default();
     for process in 0..scene.processes.len() {
         for _ in 0..1 + server.below(2) {
             actors.start(scene.work(process, 2 + server.below(3)));
         }
     }
-    actors.start(scene.operate(0, 2 + server.below(6)));
-    actors.start(scene.publish(0, server.below(5)));
+    actors.start(scene.operate(0, if is_wide { 2 + server.below(6) } else { 10 }));
+    actors.start(scene.publish(0, if is_wide { server.below(5) } else { 0 }));
     // How much longer than one step somebody has a turn, as a rule.
     let zeal = [1, 4, 16][server.below(3)];
-    let (mut crashes, mut place) = (server.below(5), 0);
-    for _ in 0..1_500 {
+    // How often time goes on, in a thousand steps.
+    let haste = if is_wide { [1, 10, 40][server.below(3)] } else { 1 };
+    let (mut crashes, mut place) = (if is_wide { server.below(5) } else { 0 }, 0);
+    for _ in 0..4_000 {
         if actors.len() == 0 {
             break;
         }
         if server.chance(zeal) || place >= actors.len() {
             place = server.below(actors.len());
         }
-        match server.below(100) {
-            0..3 => server.advance(server.random.borrow_mut().i64(0..2_500)),
-            3 => server.let_one_arrive(),
-            4 if crashes > 0 => {
+        match server.below(1_000) {
+            step if step < haste => server.advance(server.random.borrow_mut().i64(0..2_500)),
+            980..990 => server.let_one_arrive(),
+            990.. if crashes > 0 => {
                 crashes -= 1;
                 actors.crash(place, &server.trace);
                 replace(scene, &mut actors);
@@ -260,13 +287,15 @@ fn run(seed: u64, trace: Trace) -> usize {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.expect("a runtime for its clock");
     let _entered = runtime.enter();
-    if seed % SOLO == 0 {
-        run_solo(&random_scene(seed, trace, 1));
-        return 0;
+    let kind = Kind::of(seed);
+    let scene = random_scene(kind, seed, trace);
+    match kind {
+        Kind::Solo => run_solo(&scene),
+        Kind::Narrow | Kind::Wide => {
+            run_chaos(&scene, kind);
+            run_to_the_end(&scene);
+        }
     }
-    let scene = random_scene(seed, trace, 2 + seed as usize % 5);
-    run_chaos(&scene);
-    run_to_the_end(&scene);
     scene.server.judge.take().starts
 }
 
@@ -322,5 +351,5 @@ fn schedules_that_failed_once_hold() {
 #[test]
 fn heavy_ten_thousand_schedules_keep_the_contract() {
     let starts = check_all(0..10_000).unwrap_or_else(|error| panic!("{error}"));
-    assert!(starts > 50_000, "only {starts} starts");
+    assert!(starts > 30_000, "only {starts} starts");
 }
