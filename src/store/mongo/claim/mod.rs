@@ -368,7 +368,8 @@ impl<'a, R: Rounds> Claim<'a, R> {
             return true;
         }
         backlog.scanned.extend(scanned);
-        backlog.reach = (backlog.reach * REACH_GROWTH).clamp(self.limits.smallest_page, self.limits.largest_page);
+        backlog.reach =
+            (backlog.reach * REACH_GROWTH).clamp(self.limits.smallest_page, self.limits.largest_page);
         let tried_before = backlog.tried.len();
         backlog.tried.extend(seen);
         let is_new = backlog.tried.len() > tried_before;
@@ -422,7 +423,8 @@ impl<'a, R: Rounds> Claim<'a, R> {
         let ids: HashSet<&str> = self.won.iter().map(|claimed| claimed.delivery.id.as_str()).collect();
         let keys: HashSet<HandlerKey> = self.won.iter().filter_map(handler_key_of).collect();
         eligible.retain(|candidate| {
-            let is_of_won_key = candidate.handler_key().is_some_and(|handler_key| keys.contains(&handler_key));
+            let is_of_won_key =
+                candidate.handler_key().is_some_and(|handler_key| keys.contains(&handler_key));
             !is_of_won_key && !ids.contains(candidate.id.as_str())
         });
     }

@@ -258,10 +258,7 @@ pub(super) fn open_filter(handler: &str, keys: Document) -> Document {
 }
 
 fn in_order(handler: &str, keys: Document) -> Vec<Document> {
-    vec![
-        doc! { "$match": open_filter(handler, keys) },
-        doc! { "$sort": { "key": 1, "sequence": 1 } },
-    ]
+    vec![doc! { "$match": open_filter(handler, keys) }, doc! { "$sort": { "key": 1, "sequence": 1 } }]
 }
 
 pub(super) fn parked_filter(handler: &str) -> Document {

@@ -74,7 +74,8 @@ impl Scene {
         for handler in &self.handlers {
             // Ids do not sort by age: those of other clients need not.
             let id = format!("{}{event}-{handler}", ["c", "a", "b"][event % 3]);
-            let mut delivery = doc! { "_id": &id, "eventId": format!("e{event}"), "eventType": "t", "handler": handler };
+            let mut delivery =
+                doc! { "_id": &id, "eventId": format!("e{event}"), "eventType": "t", "handler": handler };
             if let (Some(key), Some(sequence)) = (key, sequence) {
                 delivery.extend(doc! { "key": &self.keys[key], "sequence": sequence });
             }
@@ -309,9 +310,9 @@ impl<'s> Runs<'s> {
         let (server, offset) = (&scene.server, scene.processes[process].offset.get());
         let deliveries = server.deliveries.borrow();
         server.judge.borrow_mut().started(claimed, limit, offset, &deliveries, server.now());
-        let leases = claimed.iter().map(|one| {
-            (one.delivery.id.as_str().to_owned(), one.lease.token.as_str().to_owned())
-        });
+        let leases = claimed
+            .iter()
+            .map(|one| (one.delivery.id.as_str().to_owned(), one.lease.token.as_str().to_owned()));
         Runs { server, leases: leases.collect() }
     }
 

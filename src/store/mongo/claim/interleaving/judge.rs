@@ -16,9 +16,8 @@ use crate::store::Claimed;
 pub(super) const MARGIN: i64 = 3_000;
 
 /// What an undone take leaves exactly as it was. The lane is nobody's state, and `updatedAt` is for people.
-const RESTORED: [&str; 8] = [
-    "status", "attempts", "requeues", "dueAt", "availableAt", "leaseToken", "leaseOwner", "leaseExpiresAt",
-];
+const RESTORED: [&str; 8] =
+    ["status", "attempts", "requeues", "dueAt", "availableAt", "leaseToken", "leaseOwner", "leaseExpiresAt"];
 
 /// A lease that was written.
 struct Taken {
@@ -112,12 +111,12 @@ impl Judge {
     }
 
     fn judge_take(&self, before: &Document, after: &Document, claimed_at: Timestamp, now: Timestamp) {
-        let is_due = before.get_datetime("dueAt").is_ok_and(|due| due.timestamp_millis() <= claimed_at.as_millis());
+        let is_due =
+            before.get_datetime("dueAt").is_ok_and(|due| due.timestamp_millis() <= claimed_at.as_millis());
         assert!(is_due, "what is not due is taken: {before}");
         assert_eq!(attempts(after), attempts(before) + 1, "a take counts one attempt: {before} {after}");
-        let victim = self.runs.iter().find(|run| {
-            run.id == text(before, "_id") && run.is_live(Some(before), now)
-        });
+        let victim =
+            self.runs.iter().find(|run| run.id == text(before, "_id") && run.is_live(Some(before), now));
         assert!(victim.is_none(), "a live lease is taken over: {before} {after}");
     }
 
@@ -127,7 +126,12 @@ impl Judge {
         assert!(!taken.is_returned, "what was returned is put back: {after}");
         taken.is_undone = true;
         for field in RESTORED {
-            assert_eq!(after.get(field), taken.before.get(field), "{field} is not put back: {}", taken.before);
+            assert_eq!(
+                after.get(field),
+                taken.before.get(field),
+                "{field} is not put back: {}",
+                taken.before
+            );
         }
     }
 

@@ -80,7 +80,8 @@ fn run_stage(document: &mut Document, stage: &Document) {
         match (name.as_str(), operand) {
             ("$set", Bson::Document(expressions)) => {
                 let before = document.clone();
-                let values = expressions.iter().map(|(field, value)| (field.clone(), evaluate(&before, value)));
+                let values =
+                    expressions.iter().map(|(field, value)| (field.clone(), evaluate(&before, value)));
                 document.extend(values);
             }
             ("$unset", Bson::Array(fields)) => {
@@ -134,7 +135,8 @@ mod tests {
     #[test]
     fn updates_change_as_on_the_server() {
         let mut document = doc! { "a": 1, "b": "$a", "gone": true };
-        let set = doc! { "$set": { "a": { "$literal": "$b" }, "c": { "$ifNull": ["$missing", 7] }, "d": "$a" } };
+        let set =
+            doc! { "$set": { "a": { "$literal": "$b" }, "c": { "$ifNull": ["$missing", 7] }, "d": "$a" } };
         update(&mut document, &Bson::from(vec![set, doc! { "$unset": ["gone"] }]));
         assert_eq!(document, doc! { "a": "$b", "b": "$a", "c": 7, "d": 1 });
         update(&mut document, &Bson::from(doc! { "$set": { "d": "$a" } }));

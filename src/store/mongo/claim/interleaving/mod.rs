@@ -92,7 +92,9 @@ fn random_scene(kind: Kind, seed: u64, trace: Trace) -> Scene {
     let (processes, handlers, keys, events) = match kind {
         Kind::Solo => (1, random.usize(1..=2), random.usize(1..=3), random.usize(3..=8)),
         Kind::Narrow => (random.usize(2..=3), 1, 1, random.usize(2..=3)),
-        Kind::Wide => (random.usize(2..=6), random.usize(2..=5) / 4 + 1, random.usize(1..=3), random.usize(3..=8)),
+        Kind::Wide => {
+            (random.usize(2..=6), random.usize(2..=5) / 4 + 1, random.usize(1..=3), random.usize(3..=8))
+        }
     };
     let processes = (0..processes).map(|n| random_process(&mut random, n == 0 || n % 2 == 1)).collect();
     let scene = Scene::new(Server::new(random, START, trace), handlers, keys, processes);

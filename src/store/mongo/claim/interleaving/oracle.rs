@@ -23,8 +23,10 @@ pub(super) fn look(server: &Server, now: Timestamp) -> Sight {
     let (held_up, eligible): (Vec<&Document>, Vec<&Document>) =
         heads.partition(|one| has_running_sibling(one, &all, now));
     let is_plain = held_up.is_empty() && !all.values().any(|one| has(one, "lane", "parked"));
-    let mut by_age: Vec<(Option<i64>, String)> =
-        eligible.into_iter().map(|one| (due_at(one), one.get_str("_id").unwrap_or_default().to_owned())).collect();
+    let mut by_age: Vec<(Option<i64>, String)> = eligible
+        .into_iter()
+        .map(|one| (due_at(one), one.get_str("_id").unwrap_or_default().to_owned()))
+        .collect();
     by_age.sort();
     Sight { eligible: by_age.into_iter().map(|(_, id)| id).collect(), is_plain }
 }

@@ -150,7 +150,9 @@ impl<'a> Published<'a> {
     async fn park(&self) -> Result<()> {
         for ids in self.blocked.values().filter(|ids| ids.len() >= PARKING_THRESHOLD) {
             let waiting = doc! { "_id": { "$in": ids }, "lane": "ready", "status": "pending" };
-            self.server.command(vec![Write::new(Purpose::Lane, waiting, |one| set_lane(one, "parked"))]).await?;
+            self.server
+                .command(vec![Write::new(Purpose::Lane, waiting, |one| set_lane(one, "parked"))])
+                .await?;
         }
         Ok(())
     }

@@ -205,7 +205,8 @@ impl Server {
 
     fn apply(&self, write: &Write, id: &str) -> bool {
         let mut deliveries = self.deliveries.borrow_mut();
-        let Some(document) = deliveries.get_mut(id).filter(|document| matches(document, &write.filter)) else {
+        let Some(document) = deliveries.get_mut(id).filter(|document| matches(document, &write.filter))
+        else {
             return false;
         };
         let before = document.clone();
@@ -384,8 +385,7 @@ impl Rounds for Server {
     async fn take(&self, take: Take<'_>) -> Result<u64> {
         self.takes.set(self.takes.get() + 1);
         let statements = take.groups.iter().map(|(pin, members)| {
-            let purpose =
-                Purpose::Take { token: take.token.as_str().to_owned(), now: take.grant.now };
+            let purpose = Purpose::Take { token: take.token.as_str().to_owned(), now: take.grant.now };
             Write::of_statement(purpose, lease_statement(pin, members, &take))
         });
         self.command(statements.collect()).await
