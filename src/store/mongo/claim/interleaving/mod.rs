@@ -13,6 +13,7 @@ mod oracle;
 mod published;
 mod schedule;
 mod server;
+mod solo;
 
 use std::any::Any;
 use std::cell::Cell;
@@ -26,10 +27,11 @@ use fastrand::Rng;
 use self::actors::{Outcome, Process, Runs, Scene};
 use self::schedule::{Actors, Trace, alone};
 use self::server::Server;
+use self::solo::run_solo;
 use super::backlog::Memory;
 use super::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::{ClaimRequest, Claimed};
+use crate::store::Claimed;
 
 const START: i64 = 1_764_528_000_000;
 
@@ -38,6 +40,9 @@ const MOST_SKEW: i64 = judge::MARGIN / 2;
 
 /// What other processes did is known behind so many milliseconds.
 const STALENESS: i64 = 1_001;
+
+/// Actors that are not through by then crash.
+const MOST_STEPS: usize = 4_000;
 
 /// Seeds of schedules that failed once.
 const ONCE_FAILED: [u64; 1] = [374];
@@ -126,43 +131,73 @@ fn spoil(scene: &Scene, id: &str, is_dead: bool) {
     }
 }
 
+/// How a schedule goes.
+struct Weather {
+    /// How much longer than one step somebody has a turn, as a rule.
+    zeal: u32,
+    /// How often time goes on, in a thousand steps.
+    haste: usize,
+    crashes: usize,
+    repairs: usize,
+    appends: usize,
+    luck: u32,
+}
+
+impl Weather {
+    fn random(server: &Server, kind: Kind) -> Self {
+        let zeal = [1, 4, 16][server.below(3)];
+        if kind == Kind::Narrow {
+            return Weather { zeal, haste: 1, crashes: 0, repairs: 10, appends: 0, luck: u32::MAX };
+        }
+        Weather {
+            zeal,
+            haste: [1, 10, 40][server.below(3)],
+            crashes: server.below(5),
+            repairs: 2 + server.below(6),
+            appends: server.below(5),
+            luck: [u32::MAX, 600, 150][server.below(3)],
+        }
+    }
+}
+
 /// Everybody acts at once, until all are through, or the end comes for those that are not.
 fn run_chaos(scene: &Scene, kind: Kind) {
     let server = &scene.server;
-    let is_wide = kind == Kind::Wide;
+    let mut weather = Weather::random(server, kind);
     server.is_troubled.set(true);
-    server.luck.set(if is_wide { [u32::MAX, 600, 150][server.below(3)] } else { u32::MAX });
-    let mut actors = Actors::default();
-    for process in 0..scene.processes.len() {
-        for _ in 0..1 + server.below(2) {
-            actors.start(scene.work(process, 2 + server.below(3)));
-        }
-    }
-    actors.start(scene.operate(0, if is_wide { 2 + server.below(6) } else { 10 }));
-    actors.start(scene.publish(0, if is_wide { server.below(5) } else { 0 }));
-    // How much longer than one step somebody has a turn, as a rule.
-    let zeal = [1, 4, 16][server.below(3)];
-    // How often time goes on, in a thousand steps.
-    let haste = if is_wide { [1, 10, 40][server.below(3)] } else { 1 };
-    let (mut crashes, mut place) = (if is_wide { server.below(5) } else { 0 }, 0);
-    for _ in 0..4_000 {
+    server.luck.set(weather.luck);
+    let mut actors = everybody(scene, &weather);
+    let mut place = 0;
+    for _ in 0..MOST_STEPS {
         if actors.len() == 0 {
             break;
         }
-        if server.chance(zeal) || place >= actors.len() {
+        if server.chance(weather.zeal) || place >= actors.len() {
             place = server.below(actors.len());
         }
         match server.below(1_000) {
-            step if step < haste => server.advance(server.random.borrow_mut().i64(0..2_500)),
+            step if step < weather.haste => server.advance(server.below(2_500) as i64),
             980..990 => server.let_one_arrive(),
-            990.. if crashes > 0 => {
-                crashes -= 1;
+            990.. if weather.crashes > 0 => {
+                weather.crashes -= 1;
                 actors.crash(place, &server.trace);
                 replace(scene, &mut actors);
             }
             _ => actors.step(place, &server.trace),
         }
     }
+}
+
+fn everybody<'s>(scene: &'s Scene, weather: &Weather) -> Actors<'s> {
+    let mut actors = Actors::default();
+    for process in 0..scene.processes.len() {
+        for _ in 0..1 + scene.server.below(2) {
+            actors.start(scene.work(process, 2 + scene.server.below(3)));
+        }
+    }
+    actors.start(scene.operate(0, weather.repairs));
+    actors.start(scene.publish(0, weather.appends));
+    actors
 }
 
 /// For somebody who crashed another one comes, in the same process or in one that was started anew.
@@ -197,75 +232,6 @@ fn run_to_the_end(scene: &Scene) {
         }
     }
     panic!("something stands still: {:#?}", server.deliveries.borrow());
-}
-
-/// One process alone, which knows all that happens: each claim returns what the rules say, no less.
-fn run_solo(scene: &Scene) {
-    let server = &scene.server;
-    scene.processes[0].offset.set(0);
-    let mut held = Vec::new();
-    for _ in 0..30 {
-        match server.below(20) {
-            0..8 => held.extend(claim_all_there_is(scene)),
-            8..12 if !held.is_empty() => {
-                let one = held.swap_remove(server.below(held.len()));
-                alone(scene.settle(0, &one, scene.random_outcome(server.now()), server.now()));
-            }
-            12..14 => {
-                let key = scene.random_key();
-                scene.append(key, server.now());
-                scene.remember_append(0, key);
-            }
-            14 => {
-                let ids: Vec<String> = server.deliveries.borrow().keys().cloned().collect();
-                let requeue = scene.requeue(&ids[server.below(ids.len())]);
-                drop(alone(server.command(vec![requeue])));
-                scene.processes[0].memory.borrow().forget();
-            }
-            15 => break_off_a_claim(scene),
-            _ => server.advance(server.random.borrow_mut().i64(0..3_000)),
-        }
-    }
-}
-
-/// A claim is dropped half-way; its process goes on.
-fn break_off_a_claim(scene: &Scene) {
-    let server = &scene.server;
-    server.is_troubled.set(true);
-    let request = scene.request(0, 1 + server.below(4));
-    let mut actors = Actors::default();
-    actors.start(async { drop(scene.claim(0, &request).await) });
-    for _ in 0..server.below(40) {
-        if actors.len() > 0 {
-            actors.step(0, &server.trace);
-        }
-    }
-    drop(actors);
-    server.trace.note(|| "the claim is broken off".to_owned());
-    server.is_troubled.set(false);
-}
-
-/// What a claim returns is all that is eligible, up to its limit. It is the oldest where one look found it; what several
-/// looks found, or a look from a random place, is the oldest of each handler and key alone.
-fn claim_all_there_is(scene: &Scene) -> Vec<Claimed> {
-    let server = &scene.server;
-    let lease = std::time::Duration::from_millis([400, 8_000][server.below(2)]);
-    let request = ClaimRequest { lease, ..scene.request(0, 1 + server.below(4)) };
-    let expected = oracle::look(server, request.now);
-    server.trace.note(|| format!("{expected:?}"));
-    let takes_before = server.takes.get();
-    let is_within_reach = request.limit <= scene.processes[0].limits.largest_page;
-    let is_contended = scene.processes[0].memory.borrow().is_contended();
-    let is_orderly = scene.handlers.len() == 1 && expected.is_plain && is_within_reach && !is_contended;
-    let claimed = alone(scene.claim(0, &request)).expect("nothing fails");
-    let mut ids: Vec<&str> = claimed.iter().map(|one| one.delivery.id.as_str()).collect();
-    let mut oldest: Vec<&str> = expected.eligible.iter().take(request.limit).map(String::as_str).collect();
-    assert_eq!(ids.len(), oldest.len(), "{ids:?} of {expected:?}");
-    if is_orderly && server.takes.get() == takes_before + 1 {
-        (ids.sort_unstable(), oldest.sort_unstable());
-        assert_eq!(ids, oldest);
-    }
-    claimed
 }
 
 /// A claim that nobody disturbs comes back empty where nothing is eligible, and then alone; where nobody did anything for
