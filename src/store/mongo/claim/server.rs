@@ -196,6 +196,7 @@ pub(super) fn lease_statement(pin: &Pin, members: &[&Candidate], take: &Take<'_>
             "status": &pin.status,
             "attempts": &pin.attempts,
             "requeues": &pin.requeues,
+            "leaseToken": &pin.lease_token,
             "dueAt": { "$lte": now },
         },
         "u": { "$set": {
