@@ -6,7 +6,7 @@ use mongodb::bson::Document;
 
 use super::super::super::documents::read_delivery;
 use super::server::{Deliveries, Purpose, raw};
-use crate::model::Timestamp;
+use crate::model::{Delivery, Timestamp};
 use crate::store::Claimed;
 
 /// So long before its lease ends, by its own clock, a worker is through with a delivery or has given it up.
@@ -57,6 +57,8 @@ pub(super) struct Judge {
     /// By id and token.
     taken: BTreeMap<(String, String), Taken>,
     runs: Vec<Run>,
+    /// Whether no two clocks disagree by more than [`MARGIN`].
+    pub(super) trusts_clocks: bool,
     /// Runs that were started.
     pub(super) starts: usize,
 }
@@ -110,6 +112,12 @@ impl Judge {
         self.look_who_is_first(all);
     }
 
+    /// A delivery as its take has left it: what a write that answers with the document returns.
+    pub(super) fn delivery_taken(&self, id: &str, token: &str) -> Delivery {
+        let taken = &self.taken[&(id.to_owned(), token.to_owned())];
+        read_delivery(&raw(&taken.after)).expect("a delivery")
+    }
+
     fn judge_take(&self, before: &Document, after: &Document, claimed_at: Timestamp, now: Timestamp) {
         let is_due =
             before.get_datetime("dueAt").is_ok_and(|due| due.timestamp_millis() <= claimed_at.as_millis());
@@ -117,7 +125,7 @@ impl Judge {
         assert_eq!(attempts(after), attempts(before) + 1, "a take counts one attempt: {before} {after}");
         let victim =
             self.runs.iter().find(|run| run.id == text(before, "_id") && run.is_live(Some(before), now));
-        assert!(victim.is_none(), "a live lease is taken over: {before} {after}");
+        assert!(victim.is_none() || !self.trusts_clocks, "a live lease is taken over: {before} {after}");
     }
 
     fn judge_undo(&mut self, after: &Document, token: &str) {
@@ -190,7 +198,12 @@ impl Judge {
             let is_alike = other.handler == run.handler && other.key.is_some() && other.key == run.key;
             is_alike && other.is_live(all.get(&other.id), now)
         });
-        assert!(beside.is_none(), "{} runs beside {}", run.id, beside.map_or("", |run| &run.id));
+        assert!(
+            beside.is_none() || !self.trusts_clocks,
+            "{} runs beside {}",
+            run.id,
+            beside.map_or("", |run| &run.id)
+        );
         self.starts += 1;
         self.runs.push(run);
     }

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 
 use mongodb::bson::{Bson, DateTime, Document, doc};
 
-use super::super::super::documents::{date, read_delivery};
+use super::super::super::documents::date;
 use super::super::candidate::TAKEN_FIELDS;
 use super::matching::matches;
-use super::server::{Deliveries, Purpose, Server, Write, raw};
+use super::server::{Deliveries, Purpose, Server, Write};
 use crate::model::{DeliveryId, Lease, LeaseToken};
 use crate::store::{ClaimRequest, Claimed, Result};
 
@@ -84,14 +84,11 @@ impl<'a> Published<'a> {
         }
         let lease = self.lease();
         let purpose = Purpose::Take { token: self.token.clone(), now: self.request.now };
-        let change = lease.clone();
-        let write = Write::new(purpose, pinned, move |delivery| take_lease(delivery, &change));
+        let write = Write::new(purpose, pinned, move |delivery| take_lease(delivery, &lease));
         if self.server.command(vec![write]).await? == 0 {
             return Ok(false);
         }
-        let mut taken = candidate.clone();
-        take_lease(&mut taken, &lease);
-        let delivery = read_delivery(&raw(&taken))?;
+        let delivery = self.server.judge.borrow().delivery_taken(&text(candidate, "_id"), &self.token);
         let id = DeliveryId::from(text(candidate, "_id"));
         let lease = Lease { delivery_id: id, token: LeaseToken::from(self.token.clone()) };
         self.won.push(Claimed { lease, delivery });
