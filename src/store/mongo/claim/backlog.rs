@@ -11,10 +11,13 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::super::documents::date;
 use super::candidate::{HandlerKey, Place};
+use super::limits::Limits;
 use super::rounds::DueHead;
 use crate::model::Timestamp;
 
@@ -22,26 +25,20 @@ use crate::model::Timestamp;
 /// of the scan.
 const HORIZON: Duration = Duration::from_secs(1);
 
-/// So many claims look for heads before the claim scan is tried again.
-const CLAIMS_BY_HEADS: u32 = 64;
-
 /// A claim that found some deliveries, but fewer than it may, scans again only after a rest of so many times what the last
 /// scan took, and not before [`SHORTEST_REST`]: a scan costs with the number of keys.
 const REST_PER_SCAN: u32 = 4;
 const SHORTEST_REST: Duration = Duration::from_millis(50);
-
-/// Keys that are looked up by one claim, at most.
-const MOST_LOOKED_UP: usize = 1_000;
-
-/// Leases that are remembered, at most; a worker that never reports outcomes shall not fill the memory.
-const MOST_RUNNING: usize = 100_000;
 
 /// Claims with random places behind a claim that lost much to other workers.
 const CAUTIOUS_CLAIMS: u32 = 8;
 
 /// See the [module](self). Shared by the clones of a store.
 #[derive(Default)]
-pub(in super::super) struct Memory(Mutex<State>);
+pub(in super::super) struct Memory {
+    limits: Limits,
+    state: Mutex<State>,
+}
 
 #[derive(Default)]
 struct State {
@@ -97,9 +94,20 @@ impl Heads {
 }
 
 impl Memory {
+    /// A memory whose claims go by other limits.
+    #[cfg(test)]
+    pub(super) fn with_limits(limits: Limits) -> Self {
+        Memory { limits, ..Memory::default() }
+    }
+
+    /// What the claims of this memory go by.
+    pub(super) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // No code that can panic runs under the lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Which of these handlers are claimed for by their heads. Counts one claim.
@@ -121,7 +129,7 @@ impl Memory {
 
     /// The claim scan of a handler met little else but deliveries that wait.
     pub(super) fn met_backlog(&self, handler: &str) {
-        let fresh = Backlog { claims_left: CLAIMS_BY_HEADS, ..Backlog::default() };
+        let fresh = Backlog { claims_left: self.limits.claims_by_heads, ..Backlog::default() };
         self.state().backlogs.entry(handler.to_owned()).or_insert(fresh);
     }
 
@@ -164,19 +172,20 @@ impl Memory {
         let mut moved = HashSet::new();
         for handler in handlers {
             let Some(backlog) = state.backlogs.get_mut(handler) else { continue };
-            let due = backlog.heads.by_age.iter().take_while(|((due_at, _), _)| *due_at <= date(now));
-            oldest
-                .extend(due.take(count).map(|(place, key)| (place.clone(), (handler.clone(), key.clone()))));
-            let keys: Vec<String> = backlog.moved.iter().take(MOST_LOOKED_UP).cloned().collect();
+            let keys: Vec<String> = backlog.moved.iter().take(self.limits.most_looked_up).cloned().collect();
             for key in keys {
+                // Before heads are counted: what is remembered of it shall not stand for another.
+                backlog.heads.remove(&key);
                 backlog.moved.remove(&key);
                 moved.insert((handler.clone(), key));
             }
+            let due = backlog.heads.by_age.iter().take_while(|((due_at, _), _)| *due_at <= date(now));
+            oldest
+                .extend(due.take(count).map(|(place, key)| (place.clone(), (handler.clone(), key.clone()))));
         }
-        oldest.retain(|(_, handler_key)| !moved.contains(handler_key));
         oldest.sort();
         oldest.truncate(count);
-        for (handler, key) in oldest.iter().map(|(_, handler_key)| handler_key).chain(&moved) {
+        for (_, (handler, key)) in &oldest {
             if let Some(backlog) = state.backlogs.get_mut(handler) {
                 backlog.heads.remove(key);
             }
@@ -194,7 +203,7 @@ impl Memory {
             // It is due again before the next scan.
             backlog.moved.insert(key.clone());
         }
-        if state.running.len() >= MOST_RUNNING {
+        if state.running.len() >= self.limits.most_running {
             state.running.clear();
         }
         state.running.insert(id.to_owned(), (handler, key));
@@ -282,5 +291,188 @@ impl Drop for Reservation<'_> {
         let keys: Vec<HandlerKey> =
             self.heads.drain().map(|(key, _)| key).chain(self.moved.drain()).collect();
         self.memory.moved(keys);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mongodb::bson::DateTime;
+
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_millis(1_764_528_000_000);
+
+    fn later(millis: u64) -> Timestamp {
+        NOW.saturating_add(Duration::from_millis(millis))
+    }
+
+    fn handlers() -> Vec<String> {
+        vec!["h".to_owned()]
+    }
+
+    fn handler_key(key: &str) -> HandlerKey {
+        ("h".to_owned(), key.to_owned())
+    }
+
+    fn place(millis: i64, id: &str) -> Place {
+        (DateTime::from_millis(NOW.as_millis() + millis), id.to_owned())
+    }
+
+    /// A memory of which a scan at [`NOW`] has found these heads: due so many milliseconds later, of a key.
+    fn memory_of(limits: Limits, heads: &[(i64, &str)]) -> Memory {
+        let memory = Memory::with_limits(limits);
+        memory.met_backlog("h");
+        scan(&memory, heads, NOW, Duration::ZERO);
+        memory
+    }
+
+    fn scan(memory: &Memory, heads: &[(i64, &str)], now: Timestamp, took: Duration) {
+        let found = heads.iter().map(|(due, key)| DueHead {
+            place: place(*due, &format!("head of {key}")),
+            key: (*key).to_owned(),
+        });
+        memory.scanned("h", found.collect(), Memory::horizon(now), took);
+    }
+
+    fn remembered(heads: &[(i64, &str)]) -> Memory {
+        memory_of(Limits::default(), heads)
+    }
+
+    fn keys_of<'k>(keys: impl IntoIterator<Item = &'k HandlerKey>) -> Vec<&'k str> {
+        let mut keys: Vec<&str> = keys.into_iter().map(|(_, key)| key.as_str()).collect();
+        keys.sort_unstable();
+        keys
+    }
+
+    fn heads_in<'r>(reservation: &'r Reservation<'_>) -> Vec<&'r str> {
+        keys_of(reservation.heads.keys())
+    }
+
+    #[test]
+    fn the_oldest_heads_that_are_due_are_handed_out_once() {
+        let memory = remembered(&[(-1, "b"), (-3, "a"), (-2, "c"), (500, "later")]);
+        let first = memory.reserve(&handlers(), NOW, 2);
+        assert_eq!(heads_in(&first), ["a", "c"]);
+        assert_eq!(first.heads[&handler_key("a")], "head of a");
+        let second = memory.reserve(&handlers(), NOW, 9);
+        assert_eq!((heads_in(&second), keys_of(&second.moved)), (vec!["b"], vec![]));
+        assert!(memory.reserve(&handlers(), NOW, 9).heads.is_empty());
+        assert_eq!(heads_in(&memory.reserve(&handlers(), later(500), 9)), ["later"]);
+    }
+
+    #[test]
+    fn what_a_dropped_reservation_held_is_looked_up_again() {
+        let memory = remembered(&[(-1, "a"), (-1, "done")]);
+        let mut reservation = memory.reserve(&handlers(), NOW, 9);
+        reservation.forget(&handler_key("done"));
+        drop(reservation);
+        let again = memory.reserve(&handlers(), NOW, 9);
+        assert_eq!((heads_in(&again), keys_of(&again.moved)), (vec![], vec!["a"]));
+        drop(again);
+        assert_eq!(keys_of(&memory.reserve(&handlers(), NOW, 9).moved), ["a"]);
+    }
+
+    #[test]
+    fn what_was_not_tried_is_kept_up_to_the_horizon() {
+        let memory = remembered(&[(-2, "a"), (-1, "b")]);
+        let mut reservation = memory.reserve(&handlers(), NOW, 9);
+        reservation.keep(&handler_key("a"), place(-2, "head of a"));
+        reservation.keep(&handler_key("b"), place(1_001, "beyond the horizon"));
+        drop(reservation);
+        let again = memory.reserve(&handlers(), later(5_000), 9);
+        assert_eq!((heads_in(&again), keys_of(&again.moved)), (vec!["a"], vec![]));
+    }
+
+    #[test]
+    fn keys_that_moved_take_no_place_of_a_head() {
+        let memory = remembered(&[(-3, "a"), (-2, "b"), (-1, "c")]);
+        memory.moved(["a", "b", "new"].map(handler_key));
+        let reservation = memory.reserve(&handlers(), NOW, 1);
+        assert_eq!((heads_in(&reservation), keys_of(&reservation.moved)), (vec!["c"], vec!["a", "b", "new"]));
+    }
+
+    #[test]
+    fn so_many_keys_are_looked_up_and_no_more() {
+        let memory = memory_of(Limits { most_looked_up: 2, ..Limits::default() }, &[]);
+        memory.moved(["a", "b", "c"].map(handler_key));
+        let first = memory.reserve(&handlers(), NOW, 9);
+        let second = memory.reserve(&handlers(), NOW, 9);
+        assert_eq!((first.moved.len(), second.moved.len()), (2, 1));
+    }
+
+    #[test]
+    fn a_scan_is_relied_on_up_to_its_horizon() {
+        let memory = Memory::default();
+        memory.met_backlog("h");
+        assert_eq!(memory.unknown(&handlers(), NOW), ["h"]);
+        scan(&memory, &[], NOW, Duration::ZERO);
+        assert_eq!(memory.unknown(&handlers(), later(1_000)), Vec::<String>::new());
+        assert_eq!(memory.unknown(&handlers(), later(1_001)), ["h"]);
+        assert_eq!(memory.unknown(&["other".to_owned()], NOW), Vec::<String>::new());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_scan_is_followed_by_a_rest() {
+        let memory = remembered(&[]);
+        assert_eq!(memory.rested(&handlers()), Vec::<String>::new());
+        tokio::time::advance(Duration::from_millis(50)).await;
+        assert_eq!(memory.rested(&handlers()), ["h"]);
+        scan(&memory, &[], NOW, Duration::from_millis(30));
+        tokio::time::advance(Duration::from_millis(119)).await;
+        assert_eq!(memory.rested(&handlers()), Vec::<String>::new());
+        tokio::time::advance(Duration::from_millis(1)).await;
+        assert_eq!(memory.rested(&handlers()), ["h"]);
+    }
+
+    #[test]
+    fn the_claim_scan_is_tried_again_behind_so_many_claims() {
+        let memory = Memory::with_limits(Limits { claims_by_heads: 2, ..Limits::default() });
+        let by_heads = || memory.begin_claim(&handlers()).len();
+        assert_eq!(by_heads(), 0);
+        memory.met_backlog("h");
+        assert_eq!([by_heads(), by_heads(), by_heads(), by_heads()], [1, 1, 0, 0]);
+        memory.met_backlog("h");
+        memory.forget();
+        assert_eq!(by_heads(), 0);
+    }
+
+    #[test]
+    fn the_key_of_a_lease_that_ended_is_looked_up() {
+        let memory = remembered(&[]);
+        memory.took("d", handler_key("a"), later(30_000));
+        assert!(memory.reserve(&handlers(), NOW, 9).moved.is_empty());
+        memory.settled(["d", "unknown"]);
+        assert_eq!(keys_of(&memory.reserve(&handlers(), NOW, 9).moved), ["a"]);
+    }
+
+    #[test]
+    fn the_key_of_a_lease_that_ends_before_the_next_scan_is_looked_up() {
+        let memory = remembered(&[]);
+        memory.took("long", handler_key("long"), later(1_001));
+        memory.took("short", handler_key("short"), later(1_000));
+        assert_eq!(keys_of(&memory.reserve(&handlers(), NOW, 9).moved), ["short"]);
+    }
+
+    #[test]
+    fn leases_that_nobody_reports_on_do_not_pile_up() {
+        let memory = memory_of(Limits { most_running: 2, ..Limits::default() }, &[]);
+        for id in ["d1", "d2", "d3"] {
+            memory.took(id, handler_key(id), later(30_000));
+        }
+        memory.settled(["d1", "d2", "d3"]);
+        assert_eq!(keys_of(&memory.reserve(&handlers(), NOW, 9).moved), ["d3"]);
+    }
+
+    #[test]
+    fn claims_are_cautious_for_a_while_behind_one_that_lost_much() {
+        let memory = Memory::default();
+        memory.note_losses(4, 2);
+        assert!(!memory.is_contended());
+        memory.note_losses(4, 1);
+        for _ in 0..CAUTIOUS_CLAIMS {
+            assert!(memory.is_contended());
+            memory.note_losses(4, 4);
+        }
+        assert!(!memory.is_contended());
     }
 }

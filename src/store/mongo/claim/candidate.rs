@@ -39,6 +39,9 @@ pub(super) struct Pin {
     pub(super) status: Bson,
     pub(super) attempts: Bson,
     pub(super) requeues: Bson,
+    /// Whose lease ran out, where one did. A release that comes late, and a take behind it, lead back to the same status and
+    /// number of attempts under another lease; putting back would revive the old one.
+    pub(super) lease_token: Bson,
 }
 
 impl Pin {
@@ -85,7 +88,12 @@ impl Candidate {
 
     pub(super) fn pin(&self) -> Pin {
         let seen = |field| value(&self.document, field).unwrap_or(Bson::Null);
-        Pin { status: seen("status"), attempts: seen("attempts"), requeues: seen("requeues") }
+        Pin {
+            status: seen("status"),
+            attempts: seen("attempts"),
+            requeues: seen("requeues"),
+            lease_token: seen("leaseToken"),
+        }
     }
 
     /// Whether nothing of it was left unread: it has no history.

@@ -21,29 +21,26 @@
 
 pub(super) mod backlog;
 mod candidate;
+#[cfg(test)]
+mod interleaving;
+mod limits;
 mod rounds;
 mod server;
 
 use std::collections::{HashMap, HashSet};
-use std::time::Instant;
 
 use futures_util::future::{try_join, try_join_all, try_join3};
+use tokio::time::Instant;
 
 use self::backlog::{Memory, Reservation};
 use self::candidate::{Candidate, Grant, HandlerKey, Pin, Place, with_lease};
+use self::limits::Limits;
 use self::rounds::{PageRequest, Rounds, Take};
 use super::MongoStore;
 use crate::model::{IdKind, IdSource, LeaseToken, Timestamp};
-use crate::store::{ClaimRequest, Claimed, ErrorKind, PARKING_THRESHOLD, Result, StoreError};
+use crate::store::{ClaimRequest, Claimed, ErrorKind, Result, StoreError};
 
 const DOING: &str = "claiming deliveries";
-
-/// Candidates on a page: some more than asked for, since some are blocked.
-const SMALLEST_PAGE: usize = 64;
-const LARGEST_PAGE: usize = 1_000;
-
-/// The most candidates to meet in the claim scan. Where so many would not do, the heads are looked for instead.
-const MOST_SCANNED: usize = 2_000;
 
 /// Where other workers are after the same deliveries, so many times as many are looked at, and taken from a random place.
 const CAUTION: usize = 4;
@@ -83,6 +80,7 @@ async fn claim_by<R: Rounds>(
 struct Claim<'a, R> {
     rounds: &'a R,
     memory: &'a Memory,
+    limits: Limits,
     ids: &'a dyn IdSource,
     request: &'a ClaimRequest,
     scan: ClaimScan,
@@ -160,21 +158,23 @@ impl KeyStates {
 
 impl<'a, R: Rounds> Claim<'a, R> {
     fn new(rounds: &'a R, memory: &'a Memory, ids: &'a dyn IdSource, request: &'a ClaimRequest) -> Self {
+        let limits = memory.limits();
         let by_heads = memory.begin_claim(&request.handlers);
         let (by_heads, paged) =
             request.handlers.iter().cloned().partition::<Vec<_>, _>(|handler| by_heads.contains(handler));
         let caution = if memory.is_contended() { CAUTION } else { 1 };
         let wanted = request.limit.saturating_mul(caution);
-        let size = wanted.saturating_mul(2).clamp(SMALLEST_PAGE, LARGEST_PAGE);
+        let size = wanted.saturating_mul(2).clamp(limits.smallest_page, limits.largest_page);
         Claim {
             rounds,
             memory,
+            limits,
             ids,
             request,
             scan: ClaimScan { handlers: paged, after: None, size, met: 0 },
             backlog: BacklogScan {
                 handlers: by_heads,
-                reach: wanted.min(LARGEST_PAGE),
+                reach: wanted.min(limits.largest_page),
                 tried: HashSet::new(),
                 scanned: HashSet::new(),
                 wants_scan: false,
@@ -231,7 +231,7 @@ impl<'a, R: Rounds> Claim<'a, R> {
         };
         let (page, parked) = try_join(self.rounds.page(request), self.parked_heads()).await?;
         let last = page.candidates.last().map(Candidate::place);
-        let candidates: Vec<Candidate> = page.candidates.into_iter().chain(parked).collect();
+        let candidates = without_duplicates(page.candidates, parked);
         let keys = candidates.iter().filter_map(Candidate::handler_key).collect();
         let states = self.key_states(&keys).await?;
         let met = candidates.len();
@@ -274,10 +274,10 @@ impl<'a, R: Rounds> Claim<'a, R> {
     fn scan_on(&mut self, met: usize, last: Option<Place>, eligible: usize) {
         self.scan.met += met;
         self.scan.after = last.or(self.scan.after.take());
-        self.scan.size = LARGEST_PAGE;
+        self.scan.size = self.limits.largest_page;
         let is_fruitful =
-            self.missing().saturating_mul(self.scan.met) <= eligible.saturating_mul(MOST_SCANNED);
-        if is_fruitful && self.scan.met < MOST_SCANNED {
+            self.missing().saturating_mul(self.scan.met) <= eligible.saturating_mul(self.limits.most_scanned);
+        if is_fruitful && self.scan.met < self.limits.most_scanned {
             return;
         }
         let in_the_way: HashSet<&String> = self.blocked.keys().map(|(handler, _)| handler).collect();
@@ -370,7 +370,8 @@ impl<'a, R: Rounds> Claim<'a, R> {
             return true;
         }
         backlog.scanned.extend(scanned);
-        backlog.reach = (backlog.reach * REACH_GROWTH).clamp(SMALLEST_PAGE, LARGEST_PAGE);
+        backlog.reach =
+            (backlog.reach * REACH_GROWTH).clamp(self.limits.smallest_page, self.limits.largest_page);
         let tried_before = backlog.tried.len();
         backlog.tried.extend(seen);
         let is_new = backlog.tried.len() > tried_before;
@@ -386,14 +387,15 @@ impl<'a, R: Rounds> Claim<'a, R> {
     /// Takes what is eligible, the oldest first, until the limit is reached or it is used up.
     async fn take_from(
         &mut self,
-        eligible: &mut [Candidate],
+        eligible: &mut Vec<Candidate>,
         mut reservation: Option<Reservation<'_>>,
     ) -> Result<()> {
+        self.leave_out_won(eligible);
         if self.memory.is_contended() && eligible.len() > self.missing() {
             let place = fastrand::usize(..eligible.len());
             eligible.rotate_left(place);
         }
-        let mut left = &*eligible;
+        let mut left = eligible.as_slice();
         while self.missing() > 0 && !left.is_empty() {
             let (now, later) = left.split_at(self.missing().min(left.len()));
             let before = self.won.len();
@@ -412,6 +414,21 @@ impl<'a, R: Rounds> Claim<'a, R> {
             }
         }
         Ok(())
+    }
+
+    /// One call returns one delivery of a key: what an earlier look has won may have been buried since, and another
+    /// delivery of its key, or itself requeued, be eligible now.
+    fn leave_out_won(&self, eligible: &mut Vec<Candidate>) {
+        if self.won.is_empty() {
+            return;
+        }
+        let ids: HashSet<&str> = self.won.iter().map(|claimed| claimed.delivery.id.as_str()).collect();
+        let keys: HashSet<HandlerKey> = self.won.iter().filter_map(handler_key_of).collect();
+        eligible.retain(|candidate| {
+            let is_of_won_key =
+                candidate.handler_key().is_some_and(|handler_key| keys.contains(&handler_key));
+            !is_of_won_key && !ids.contains(candidate.id.as_str())
+        });
     }
 
     /// Takes candidates, confirms them, and puts back those that may not run.
@@ -489,14 +506,23 @@ impl<'a, R: Rounds> Claim<'a, R> {
     /// Parks the keys of which this claim met many blocked deliveries. Only a claim that found less than it may has the
     /// time: it is of use to clients whose claims read what is blocked one by one.
     async fn park(&mut self) -> Result<()> {
-        let many =
-            std::mem::take(&mut self.blocked).into_values().filter(|ids| ids.len() >= PARKING_THRESHOLD);
+        let blocked = std::mem::take(&mut self.blocked).into_values();
+        let many = blocked.filter(|ids| ids.len() >= self.limits.parking_threshold);
         let ids: Vec<String> = many.flatten().collect();
         for batch in ids.chunks(PARK_BATCH) {
             self.rounds.park(batch).await?;
         }
         Ok(())
     }
+}
+
+/// What is on a page, and the parked heads that were not brought back in time to be on it as well.
+fn without_duplicates(mut on_page: Vec<Candidate>, parked: Vec<Candidate>) -> Vec<Candidate> {
+    if !parked.is_empty() {
+        let ids: HashSet<String> = on_page.iter().map(|candidate| candidate.id.clone()).collect();
+        on_page.extend(parked.into_iter().filter(|candidate| !ids.contains(&candidate.id)));
+    }
+    on_page
 }
 
 fn handler_key_of(claimed: &Claimed) -> Option<HandlerKey> {

@@ -18,26 +18,13 @@ use crate::store::{Result, StoreError};
 
 impl Rounds for MongoStore {
     async fn page(&self, request: PageRequest<'_>) -> Result<Page> {
-        let mut due = doc! { "$lte": date(request.now) };
-        let mut filter = doc! { "handler": { "$in": request.handlers }, "lane": "ready" };
-        if let Some((due_at, id)) = request.after {
-            due.insert("$gte", *due_at);
-            filter.insert("$or", vec![doc! { "dueAt": { "$gt": *due_at } }, doc! { "_id": { "$gt": id } }]);
-        }
-        filter.insert("dueAt", due);
-        let documents = oldest(self, filter, schema::CLAIM, request.size).await?;
+        let documents = oldest(self, page_filter(&request), schema::CLAIM, request.size).await?;
         let is_full = documents.len() == request.size;
         Ok(Page { candidates: read_all(documents), is_full })
     }
 
     async fn unkeyed(&self, handlers: &[String], now: Timestamp, limit: usize) -> Result<Vec<Candidate>> {
-        let filter = doc! {
-            "handler": { "$in": handlers },
-            "key": null,
-            "sequence": null,
-            "dueAt": { "$lte": date(now) },
-        };
-        Ok(read_all(oldest(self, filter, schema::OPEN, limit).await?))
+        Ok(read_all(oldest(self, unkeyed_filter(handlers, now), schema::OPEN, limit).await?))
     }
 
     async fn due_heads(&self, handler: &str, until: Timestamp) -> Result<Vec<DueHead>> {
@@ -114,8 +101,7 @@ impl Rounds for MongoStore {
             return Ok(Vec::new());
         }
         let deliveries = self.deliveries();
-        let filter = doc! { "_id": { "$in": ids }, "dueAt": { "$lte": date(now) } };
-        let find = deliveries.find(filter).hint(Hint::Keys(doc! { "_id": 1 }));
+        let find = deliveries.find(due_filter(&ids, now)).hint(Hint::Keys(doc! { "_id": 1 }));
         let cursor = find.projection(doc! { UNREAD_FIELD: 0 }).batch_size(ALL_AT_ONCE).await;
         let cursor = cursor.map_err(|error| classify(DOING, error))?;
         Ok(read_all(cursor.try_collect().await.map_err(|error| classify(DOING, error))?))
@@ -131,7 +117,7 @@ impl Rounds for MongoStore {
             return Ok(Vec::new());
         }
         let deliveries = self.deliveries();
-        let find = deliveries.find(doc! { "_id": { "$in": ids }, "leaseToken": token.as_str() });
+        let find = deliveries.find(won_filter(ids, token));
         let cursor = find.batch_size(ALL_AT_ONCE).await;
         let cursor = cursor.map_err(|error| classify(DOING, error))?;
         let documents: Vec<RawDocumentBuf> =
@@ -145,13 +131,7 @@ impl Rounds for MongoStore {
     }
 
     async fn park(&self, ids: &[String]) -> Result<()> {
-        let statement = doc! {
-            "q": { "_id": { "$in": ids }, "lane": "ready", "status": "pending" },
-            "u": { "$set": { "lane": "parked" } },
-            "multi": true,
-            "hint": { "_id": 1 },
-        };
-        self.update_deliveries("parking deliveries", vec![statement]).await.map(drop)
+        self.update_deliveries("parking deliveries", vec![parking_statement(ids)]).await.map(drop)
     }
 }
 
@@ -175,7 +155,39 @@ async fn oldest(
     cursor.try_collect().await.map_err(|error| classify(DOING, error))
 }
 
-fn lease_statement(pin: &Pin, members: &[&Candidate], take: &Take<'_>) -> Document {
+pub(super) fn page_filter(request: &PageRequest<'_>) -> Document {
+    let mut due = doc! { "$lte": date(request.now) };
+    let mut filter = doc! { "handler": { "$in": request.handlers }, "lane": "ready" };
+    if let Some((due_at, id)) = request.after {
+        due.insert("$gte", *due_at);
+        filter.insert("$or", vec![doc! { "dueAt": { "$gt": *due_at } }, doc! { "_id": { "$gt": id } }]);
+    }
+    filter.insert("dueAt", due);
+    filter
+}
+
+pub(super) fn unkeyed_filter(handlers: &[String], now: Timestamp) -> Document {
+    doc! { "handler": { "$in": handlers }, "key": null, "sequence": null, "dueAt": { "$lte": date(now) } }
+}
+
+pub(super) fn due_filter(ids: &[String], now: Timestamp) -> Document {
+    doc! { "_id": { "$in": ids }, "dueAt": { "$lte": date(now) } }
+}
+
+pub(super) fn won_filter(ids: &[&str], token: &LeaseToken) -> Document {
+    doc! { "_id": { "$in": ids }, "leaseToken": token.as_str() }
+}
+
+pub(super) fn parking_statement(ids: &[String]) -> Document {
+    doc! {
+        "q": { "_id": { "$in": ids }, "lane": "ready", "status": "pending" },
+        "u": { "$set": { "lane": "parked" } },
+        "multi": true,
+        "hint": { "_id": 1 },
+    }
+}
+
+pub(super) fn lease_statement(pin: &Pin, members: &[&Candidate], take: &Take<'_>) -> Document {
     let ids: Vec<&str> = members.iter().map(|candidate| candidate.id.as_str()).collect();
     let (now, expires_at) = (date(take.grant.now), date(take.grant.expires_at));
     doc! {
@@ -184,6 +196,7 @@ fn lease_statement(pin: &Pin, members: &[&Candidate], take: &Take<'_>) -> Docume
             "status": &pin.status,
             "attempts": &pin.attempts,
             "requeues": &pin.requeues,
+            "leaseToken": &pin.lease_token,
             "dueAt": { "$lte": now },
         },
         "u": { "$set": {
@@ -201,7 +214,7 @@ fn lease_statement(pin: &Pin, members: &[&Candidate], take: &Take<'_>) -> Docume
     }
 }
 
-fn by_handler(keys: &HashSet<HandlerKey>) -> HashMap<&str, Vec<&str>> {
+pub(super) fn by_handler(keys: &HashSet<HandlerKey>) -> HashMap<&str, Vec<&str>> {
     let mut by_handler: HashMap<&str, Vec<&str>> = HashMap::new();
     for (handler, key) in keys {
         by_handler.entry(handler).or_default().push(key);
@@ -240,16 +253,22 @@ fn due_heads_pipeline(handler: &str, until: DateTime) -> Vec<Document> {
     pipeline
 }
 
+/// The unfinished deliveries of some keys, by bounds of the index alone.
+pub(super) fn open_filter(handler: &str, keys: Document) -> Document {
+    doc! { "handler": handler, "key": keys, "dueAt": { "$gte": BEGINNING } }
+}
+
 fn in_order(handler: &str, keys: Document) -> Vec<Document> {
-    vec![
-        doc! { "$match": { "handler": handler, "key": keys, "dueAt": { "$gte": BEGINNING } } },
-        doc! { "$sort": { "key": 1, "sequence": 1 } },
-    ]
+    vec![doc! { "$match": open_filter(handler, keys) }, doc! { "$sort": { "key": 1, "sequence": 1 } }]
+}
+
+pub(super) fn parked_filter(handler: &str) -> Document {
+    doc! { "handler": handler, "lane": "parked" }
 }
 
 fn parked_pipeline(handler: &str) -> Vec<Document> {
     vec![
-        doc! { "$match": { "handler": handler, "lane": "parked" } },
+        doc! { "$match": parked_filter(handler) },
         doc! { "$sort": { "key": 1, "sequence": 1 } },
         doc! { "$group": { "_id": "$key", "sequence": { "$first": "$sequence" } } },
     ]
@@ -262,7 +281,7 @@ async fn group(store: &MongoStore, index: &str, pipeline: Vec<Document>) -> Resu
     cursor.try_collect().await.map_err(|error| classify(DOING, error))
 }
 
-fn live_filter(keys: &HashSet<HandlerKey>, now: Timestamp) -> Document {
+pub(super) fn live_filter(keys: &HashSet<HandlerKey>, now: Timestamp) -> Document {
     let handlers: HashSet<&str> = keys.iter().map(|(handler, _)| handler.as_str()).collect();
     let keys: HashSet<&str> = keys.iter().map(|(_, key)| key.as_str()).collect();
     doc! {
