@@ -23,7 +23,7 @@ use self::observer::{MARGIN, Observer, Seen};
 use self::published::Published;
 use crate::fixture::{Fixture, NOW, event, uri};
 
-const SCHEDULES: u64 = 300;
+const SCHEDULES: u64 = 200;
 
 /// So many schedules share the server: most of the time each waits for it.
 const AT_ONCE: usize = 4;
@@ -368,7 +368,7 @@ async fn heavy_hundreds_of_schedules_keep_the_contract() {
     let schedules =
         stream::iter(0..SCHEDULES).map(async |seed| Scene::new(&fixture, &stores, seed).run().await);
     let starts: usize = schedules.buffer_unordered(AT_ONCE).fold(0, async |sum, starts| sum + starts).await;
-    assert!(starts > 1_000, "only {starts} starts");
+    assert!(starts > 700, "only {starts} starts");
     for store in &stores {
         relayctl::store::Store::close(store).await;
     }
