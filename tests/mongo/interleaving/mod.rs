@@ -119,7 +119,12 @@ impl<'f> Scene<'f> {
 
     /// Some deliveries, a part of them dead, delayed, or parked.
     async fn prepare(&self) {
-        let mut events: Vec<NewEvent> = (0..4 + self.below(5)).map(|_| self.random_event()).collect();
+        // Every other schedule is about one key, the first of which are dead.
+        let is_narrow = self.seed % 2 == 1;
+        let mut events: Vec<NewEvent> = match is_narrow {
+            true => (0..3).map(|_| self.event(Some(0))).collect(),
+            false => (0..4 + self.below(5)).map(|_| self.random_event()).collect(),
+        };
         if self.seed.is_multiple_of(4) {
             events.extend((0..HOT).map(|_| self.event(Some(0))));
         }
@@ -128,8 +133,11 @@ impl<'f> Scene<'f> {
         stored.sort_by_key(|one| one.get_str("_id").unwrap().to_owned());
         for one in stored.iter().take(10) {
             let id = one.get_str("_id").unwrap();
+            let is_first = one.get_i64("sequence").is_ok_and(|sequence| sequence == 1);
             let past = match self.below(6) {
-                0 | 1 => doc! { "$set": { "status": "dead" }, "$unset": { "dueAt": 1 } },
+                past if past < 2 || is_narrow && is_first => {
+                    doc! { "$set": { "status": "dead" }, "$unset": { "dueAt": 1 } }
+                }
                 2 => doc! { "$set": { "lane": "parked" } },
                 3 => {
                     let due_at = mongodb::bson::DateTime::from_millis(NOW.as_millis() + 2_000);
@@ -178,10 +186,12 @@ impl<'f> Scene<'f> {
 
     async fn operate(&self, repairs: usize) {
         for _ in 0..repairs {
-            self.dawdle(60).await;
-            let ids = self.observer.borrow().ids();
-            let id = &ids[self.below(ids.len())];
-            if self.below(6) == 0 { self.bury(id).await } else { self.requeue(id).await }
+            self.dawdle(400).await;
+            let is_burial = self.below(6) == 0;
+            let ids =
+                if is_burial { self.observer.borrow().ids() } else { self.observer.borrow().finished() };
+            let Some(id) = ids.get(self.below(ids.len())) else { continue };
+            if is_burial { self.bury(id).await } else { self.requeue(id).await }
         }
     }
 
@@ -197,12 +207,17 @@ impl<'f> Scene<'f> {
         // An instant of its own: the published pin takes two requeues to one instant for one.
         self.advance(1);
         let store = &self.stores[self.below(STORES)];
+        let before = self.observer.borrow().before();
         let id = DeliveryId::from(id);
         let requeue = Repair::Requeue { available_at: self.now() };
         if store.repair(&id, &requeue, self.now()).await.expect("requeue") == RepairOutcome::Changed {
-            let stored = store.get(&id).await.expect("get").expect("it is there");
-            self.note(|| format!("requeued {id}"));
-            self.observer.borrow_mut().requeued(id.as_str(), stored.requeues);
+            let stored = self.stored().await;
+            let waiting =
+                stored.iter().filter(|one| one.get_str("status").is_ok_and(|status| status == "pending"));
+            let waiting: Vec<Seen> = waiting.map(seen).collect();
+            let requeued = stored.iter().map(seen).find(|one| one.id == id.as_str()).expect("it is there");
+            self.note(|| format!("requeued {requeued:?}"));
+            self.observer.borrow_mut().requeued(id.as_str(), requeued.requeues, &before, &waiting);
         }
     }
 
@@ -211,7 +226,7 @@ impl<'f> Scene<'f> {
         for _ in 0..claims {
             let leased = self.claim(process, 1 + self.below(4)).await;
             for one in &leased {
-                self.dawdle(if self.below(2) == 0 { 200 } else { 8 }).await;
+                self.dawdle(if self.below(2) == 0 { 600 } else { 8 }).await;
                 let outcome = self.random_outcome(self.now_of(process));
                 self.settle(process, one, outcome).await;
             }
