@@ -186,7 +186,7 @@ impl<'f> Scene<'f> {
 
     async fn operate(&self, repairs: usize) {
         for _ in 0..repairs {
-            self.dawdle(400).await;
+            self.dawdle(100).await;
             let is_burial = self.below(6) == 0;
             let ids =
                 if is_burial { self.observer.borrow().ids() } else { self.observer.borrow().finished() };
@@ -226,7 +226,7 @@ impl<'f> Scene<'f> {
         for _ in 0..claims {
             let leased = self.claim(process, 1 + self.below(4)).await;
             for one in &leased {
-                self.dawdle(if self.below(2) == 0 { 600 } else { 8 }).await;
+                self.dawdle(if self.below(2) == 0 { 300 } else { 8 }).await;
                 let outcome = self.random_outcome(self.now_of(process));
                 self.settle(process, one, outcome).await;
             }
@@ -295,29 +295,25 @@ impl<'f> Scene<'f> {
 
     /// Everybody acts at once, until all are through, or have crashed.
     async fn run_chaos(&self) {
-        let mut actors: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
-        for process in 0..=STORES {
-            actors.push(Box::pin(self.work(process, 2)));
-        }
-        actors.push(Box::pin(self.work(self.below(STORES), 2)));
-        actors.push(Box::pin(self.operate(4 + self.below(6))));
-        actors.push(Box::pin(self.publish(self.below(3))));
-        let zeal = [1, 20, 200][self.below(3)];
-        let (mut crashes, mut place) = (self.below(4), 0);
-        while !actors.is_empty() {
-            if self.below(zeal) == 0 || place >= actors.len() {
-                place = self.below(actors.len());
+        let mut actors = self.everybody();
+        let (mut crashes, drowsiness) = (self.below(4), [50, 2_000][self.below(2)]);
+        for step in 0.. {
+            if actors.is_empty() {
+                return;
             }
-            match self.below(2_000) {
-                0 => self.advance(self.below(2_500) as i64),
-                1..4 if crashes > 0 => {
+            let place = self.below(actors.len());
+            match self.below(5_000) {
+                0..2 => self.advance(self.below(2_500) as i64),
+                2..5 if crashes > 0 => {
                     crashes -= 1;
                     self.note(|| "a crash".to_owned());
                     drop(actors.swap_remove(place));
-                    actors.push(Box::pin(self.work(self.below(STORES + 1), 1)));
+                    actors.push(Actor::new(self.work(self.below(STORES + 1), 1)));
                 }
+                _ if actors[place].sleeps_until > step => continue,
+                _ if self.below(drowsiness) == 0 => actors[place].sleeps_until = step + self.below(1_500),
                 _ => {
-                    if actors[place].as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                    if actors[place].is_through() {
                         drop(actors.swap_remove(place));
                     }
                 }
@@ -325,6 +321,15 @@ impl<'f> Scene<'f> {
             // The connections get on.
             tokio::task::yield_now().await;
         }
+    }
+
+    fn everybody(&self) -> Vec<Actor<'_>> {
+        let mut actors: Vec<Actor<'_>> =
+            (0..=STORES).map(|process| Actor::new(self.work(process, 2))).collect();
+        actors.push(Actor::new(self.work(self.below(STORES), 2)));
+        actors.push(Actor::new(self.operate(4 + self.below(6))));
+        actors.push(Actor::new(self.publish(self.below(3))));
+        actors
     }
 
     /// No more crashes, and clocks that agree: claims that repeat finish everything, and none comes back empty before.
@@ -345,6 +350,24 @@ impl<'f> Scene<'f> {
                 self.settle(process, one, Some(Outcome::Complete)).await;
             }
         }
+    }
+}
+
+/// Somebody who acts. An actor that sleeps does not even hear the answers that have arrived for it.
+struct Actor<'s> {
+    future: LocalBoxFuture<'s, ()>,
+    /// A step of the schedule.
+    sleeps_until: usize,
+}
+
+impl<'s> Actor<'s> {
+    fn new(future: impl Future<Output = ()> + 's) -> Self {
+        Actor { future: Box::pin(future), sleeps_until: 0 }
+    }
+
+    /// Lets it get as far as it can; returns whether it has nothing left to do.
+    fn is_through(&mut self) -> bool {
+        self.future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 }
 
