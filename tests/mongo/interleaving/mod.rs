@@ -23,7 +23,7 @@ use self::observer::{MARGIN, Observer, Seen};
 use self::published::Published;
 use crate::fixture::{Fixture, NOW, event, uri};
 
-const SCHEDULES: u64 = 300;
+const SCHEDULES: u64 = 200;
 
 /// So many schedules share the server: most of the time each waits for it.
 const AT_ONCE: usize = 4;
@@ -119,7 +119,12 @@ impl<'f> Scene<'f> {
 
     /// Some deliveries, a part of them dead, delayed, or parked.
     async fn prepare(&self) {
-        let mut events: Vec<NewEvent> = (0..4 + self.below(5)).map(|_| self.random_event()).collect();
+        // Every other schedule is about one key, the first of which are dead.
+        let is_narrow = self.seed % 2 == 1;
+        let mut events: Vec<NewEvent> = match is_narrow {
+            true => (0..3).map(|_| self.event(Some(0))).collect(),
+            false => (0..4 + self.below(5)).map(|_| self.random_event()).collect(),
+        };
         if self.seed.is_multiple_of(4) {
             events.extend((0..HOT).map(|_| self.event(Some(0))));
         }
@@ -128,8 +133,11 @@ impl<'f> Scene<'f> {
         stored.sort_by_key(|one| one.get_str("_id").unwrap().to_owned());
         for one in stored.iter().take(10) {
             let id = one.get_str("_id").unwrap();
+            let is_first = one.get_i64("sequence").is_ok_and(|sequence| sequence == 1);
             let past = match self.below(6) {
-                0 | 1 => doc! { "$set": { "status": "dead" }, "$unset": { "dueAt": 1 } },
+                past if past < 2 || is_narrow && is_first => {
+                    doc! { "$set": { "status": "dead" }, "$unset": { "dueAt": 1 } }
+                }
                 2 => doc! { "$set": { "lane": "parked" } },
                 3 => {
                     let due_at = mongodb::bson::DateTime::from_millis(NOW.as_millis() + 2_000);
@@ -178,10 +186,12 @@ impl<'f> Scene<'f> {
 
     async fn operate(&self, repairs: usize) {
         for _ in 0..repairs {
-            self.dawdle(60).await;
-            let ids = self.observer.borrow().ids();
-            let id = &ids[self.below(ids.len())];
-            if self.below(6) == 0 { self.bury(id).await } else { self.requeue(id).await }
+            self.dawdle(100).await;
+            let is_burial = self.below(6) == 0;
+            let ids =
+                if is_burial { self.observer.borrow().ids() } else { self.observer.borrow().finished() };
+            let Some(id) = ids.get(self.below(ids.len())) else { continue };
+            if is_burial { self.bury(id).await } else { self.requeue(id).await }
         }
     }
 
@@ -197,12 +207,17 @@ impl<'f> Scene<'f> {
         // An instant of its own: the published pin takes two requeues to one instant for one.
         self.advance(1);
         let store = &self.stores[self.below(STORES)];
+        let before = self.observer.borrow().before();
         let id = DeliveryId::from(id);
         let requeue = Repair::Requeue { available_at: self.now() };
         if store.repair(&id, &requeue, self.now()).await.expect("requeue") == RepairOutcome::Changed {
-            let stored = store.get(&id).await.expect("get").expect("it is there");
-            self.note(|| format!("requeued {id}"));
-            self.observer.borrow_mut().requeued(id.as_str(), stored.requeues);
+            let stored = self.stored().await;
+            let waiting =
+                stored.iter().filter(|one| one.get_str("status").is_ok_and(|status| status == "pending"));
+            let waiting: Vec<Seen> = waiting.map(seen).collect();
+            let requeued = stored.iter().map(seen).find(|one| one.id == id.as_str()).expect("it is there");
+            self.note(|| format!("requeued {requeued:?}"));
+            self.observer.borrow_mut().requeued(id.as_str(), requeued.requeues, &before, &waiting);
         }
     }
 
@@ -211,7 +226,7 @@ impl<'f> Scene<'f> {
         for _ in 0..claims {
             let leased = self.claim(process, 1 + self.below(4)).await;
             for one in &leased {
-                self.dawdle(if self.below(2) == 0 { 200 } else { 8 }).await;
+                self.dawdle(if self.below(2) == 0 { 300 } else { 8 }).await;
                 let outcome = self.random_outcome(self.now_of(process));
                 self.settle(process, one, outcome).await;
             }
@@ -280,29 +295,25 @@ impl<'f> Scene<'f> {
 
     /// Everybody acts at once, until all are through, or have crashed.
     async fn run_chaos(&self) {
-        let mut actors: Vec<LocalBoxFuture<'_, ()>> = Vec::new();
-        for process in 0..=STORES {
-            actors.push(Box::pin(self.work(process, 2)));
-        }
-        actors.push(Box::pin(self.work(self.below(STORES), 2)));
-        actors.push(Box::pin(self.operate(4 + self.below(6))));
-        actors.push(Box::pin(self.publish(self.below(3))));
-        let zeal = [1, 20, 200][self.below(3)];
-        let (mut crashes, mut place) = (self.below(4), 0);
-        while !actors.is_empty() {
-            if self.below(zeal) == 0 || place >= actors.len() {
-                place = self.below(actors.len());
+        let mut actors = self.everybody();
+        let (mut crashes, drowsiness) = (self.below(4), [50, 2_000][self.below(2)]);
+        for step in 0.. {
+            if actors.is_empty() {
+                return;
             }
-            match self.below(2_000) {
-                0 => self.advance(self.below(2_500) as i64),
-                1..4 if crashes > 0 => {
+            let place = self.below(actors.len());
+            match self.below(5_000) {
+                0..2 => self.advance(self.below(2_500) as i64),
+                2..5 if crashes > 0 => {
                     crashes -= 1;
                     self.note(|| "a crash".to_owned());
                     drop(actors.swap_remove(place));
-                    actors.push(Box::pin(self.work(self.below(STORES + 1), 1)));
+                    actors.push(Actor::new(self.work(self.below(STORES + 1), 1)));
                 }
+                _ if actors[place].sleeps_until > step => continue,
+                _ if self.below(drowsiness) == 0 => actors[place].sleeps_until = step + self.below(1_500),
                 _ => {
-                    if actors[place].as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
+                    if actors[place].is_through() {
                         drop(actors.swap_remove(place));
                     }
                 }
@@ -310,6 +321,15 @@ impl<'f> Scene<'f> {
             // The connections get on.
             tokio::task::yield_now().await;
         }
+    }
+
+    fn everybody(&self) -> Vec<Actor<'_>> {
+        let mut actors: Vec<Actor<'_>> =
+            (0..=STORES).map(|process| Actor::new(self.work(process, 2))).collect();
+        actors.push(Actor::new(self.work(self.below(STORES), 2)));
+        actors.push(Actor::new(self.operate(4 + self.below(6))));
+        actors.push(Actor::new(self.publish(self.below(3))));
+        actors
     }
 
     /// No more crashes, and clocks that agree: claims that repeat finish everything, and none comes back empty before.
@@ -330,6 +350,24 @@ impl<'f> Scene<'f> {
                 self.settle(process, one, Some(Outcome::Complete)).await;
             }
         }
+    }
+}
+
+/// Somebody who acts. An actor that sleeps does not even hear the answers that have arrived for it.
+struct Actor<'s> {
+    future: LocalBoxFuture<'s, ()>,
+    /// A step of the schedule.
+    sleeps_until: usize,
+}
+
+impl<'s> Actor<'s> {
+    fn new(future: impl Future<Output = ()> + 's) -> Self {
+        Actor { future: Box::pin(future), sleeps_until: 0 }
+    }
+
+    /// Lets it get as far as it can; returns whether it has nothing left to do.
+    fn is_through(&mut self) -> bool {
+        self.future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready()
     }
 }
 
@@ -368,7 +406,7 @@ async fn heavy_hundreds_of_schedules_keep_the_contract() {
     let schedules =
         stream::iter(0..SCHEDULES).map(async |seed| Scene::new(&fixture, &stores, seed).run().await);
     let starts: usize = schedules.buffer_unordered(AT_ONCE).fold(0, async |sum, starts| sum + starts).await;
-    assert!(starts > 1_000, "only {starts} starts");
+    assert!(starts > 700, "only {starts} starts");
     for store in &stores {
         relayctl::store::Store::close(store).await;
     }

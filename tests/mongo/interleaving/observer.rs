@@ -33,8 +33,8 @@ struct Record {
 pub struct Before {
     /// Deliveries that were unfinished, and how often each had been requeued by then.
     unfinished: BTreeMap<String, u32>,
-    /// How often each may have been buried by then.
-    burials: BTreeMap<String, usize>,
+    /// How often each may have been buried by then, or its worker have asked for what finishes it.
+    endings: BTreeMap<String, usize>,
 }
 
 /// See the [module](self).
@@ -42,7 +42,9 @@ pub struct Before {
 pub struct Observer {
     records: BTreeMap<String, Record>,
     returned: BTreeSet<(String, String)>,
-    burials: BTreeMap<String, usize>,
+    endings: BTreeMap<String, usize>,
+    /// Deliveries that were seen to wait, each with those before it that had been requeued by then, and how often.
+    waiting: BTreeMap<String, BTreeMap<String, u32>>,
     completed: BTreeSet<String>,
     pub starts: usize,
 }
@@ -60,7 +62,7 @@ impl Observer {
     pub fn before(&self) -> Before {
         let unfinished = self.records.values().filter(|record| record.is_unfinished);
         let unfinished = unfinished.map(|record| (record.seen.id.clone(), record.seen.requeues));
-        Before { unfinished: unfinished.collect(), burials: self.burials.clone() }
+        Before { unfinished: unfinished.collect(), endings: self.endings.clone() }
     }
 
     /// A claim that began when `before` was certain has returned these, at `now`, to a worker whose clock is `offset` ahead.
@@ -81,7 +83,7 @@ impl Observer {
             }
             self.look_for_overtaken(before, one)?;
             let end = one.expires_at - MARGIN - offset;
-            let was_buried = self.burials.get(&one.id) != before.burials.get(&one.id);
+            let was_buried = self.endings.get(&one.id) != before.endings.get(&one.id);
             // A claim that comes too late has no lease to start under, or it is not certain.
             if now < end && !was_buried {
                 self.start(one, now, end)?;
@@ -97,7 +99,10 @@ impl Observer {
 
     fn look_for_overtaken(&self, before: &Before, one: &Seen) -> Result<(), String> {
         let overtaken = self.others(one).find(|other| {
-            let was_before = before.unfinished.get(&other.seen.id) == Some(&other.seen.requeues);
+            let requeues = Some(&other.seen.requeues);
+            let waited =
+                self.waiting.get(&one.id).is_some_and(|others| others.get(&other.seen.id) == requeues);
+            let was_before = waited || before.unfinished.get(&other.seen.id) == requeues;
             other.is_unfinished && was_before && other.seen.sequence < one.sequence
         });
         overtaken.map_or(Ok(()), |overtaken| Err(format!("{one:?} overtakes {overtaken:?}")))
@@ -121,6 +126,9 @@ impl Observer {
             record.run.take_if(|(running, _)| running == token);
             record.is_unfinished &= !may_finish;
         }
+        if may_finish {
+            *self.endings.entry(id.to_owned()).or_default() += 1;
+        }
     }
 
     pub fn completed(&mut self, id: &str) -> Result<(), String> {
@@ -129,19 +137,30 @@ impl Observer {
 
     /// An operator is about to bury it: its worker, if any, is about to lose its lease.
     pub fn may_be_buried(&mut self, id: &str) {
-        *self.burials.entry(id.to_owned()).or_default() += 1;
+        *self.endings.entry(id.to_owned()).or_default() += 1;
         if let Some(record) = self.records.get_mut(id) {
             (record.run, record.is_unfinished) = (None, false);
         }
     }
 
-    /// It was requeued.
-    pub fn requeued(&mut self, id: &str, requeues: u32) {
-        if let Some(record) = self.records.get_mut(id)
-            && record.run.is_none()
-            && record.seen.requeues < requeues
-        {
-            (record.seen.requeues, record.is_unfinished) = (requeues, true);
+    /// It was requeued, by who knew what was certain before, and has seen these wait since.
+    pub fn requeued(&mut self, id: &str, requeues: u32, before: &Before, waiting: &[Seen]) {
+        let was_ended = self.endings.get(id) != before.endings.get(id);
+        let Some(record) = self.records.get_mut(id) else { return };
+        if was_ended || record.run.is_some() || record.seen.requeues >= requeues {
+            return;
         }
+        (record.seen.requeues, record.is_unfinished) = (requeues, true);
+        let (key, sequence) = (record.seen.key.clone(), record.seen.sequence);
+        for later in waiting.iter().filter(|one| key.is_some() && one.key == key && one.sequence > sequence) {
+            // Whoever returns it from now on has taken it since.
+            self.waiting.entry(later.id.clone()).or_default().insert(id.to_owned(), requeues);
+        }
+    }
+
+    /// Those that may be dead.
+    pub fn finished(&self) -> Vec<String> {
+        let finished = self.records.values().filter(|record| !record.is_unfinished);
+        finished.map(|record| record.seen.id.clone()).collect()
     }
 }
