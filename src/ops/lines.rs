@@ -67,7 +67,6 @@ fn not_utf8(error: &std::string::FromUtf8Error) -> InvalidInput {
 mod tests {
     use super::*;
 
-
     async fn read_all(bytes: &[u8], limit: u64) -> Vec<Result<(u64, String), String>> {
         let mut lines = Lines { limit, ..Lines::new(bytes) };
         let mut read = Vec::new();
