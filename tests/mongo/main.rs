@@ -9,6 +9,7 @@ mod durability;
 mod failover;
 mod fixture;
 mod handlers;
+mod operations;
 mod outages;
 mod plans;
 mod races;

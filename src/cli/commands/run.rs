@@ -196,6 +196,7 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     let signals = signals::listen()?;
     let opened = signals.drain.run_until_cancelled(open(context)).await;
     let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
+    handlers.check_writes(&*store)?;
     work(context, args, handlers, store, signals).await
 }
 

@@ -233,3 +233,206 @@ fn reason_of(InvalidInput { what, reason }: InvalidInput) -> String {
         place => format!("{place}: {reason}"),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Delivery, Event};
+    use serde_json::json;
+
+    fn envelope() -> Envelope {
+        let time = "2026-03-01T09:30:00Z";
+        let event = json!({
+            "id": "e-1", "type": "order.placed.v1", "payload": 1, "headers": {}, "createdAt": time,
+            "correlationId": "request-9",
+        });
+        let delivery = json!({
+            "id": "d-1", "eventId": "e-1", "eventType": "order.placed.v1", "handler": "billing", "status": "processing",
+            "lane": "ready", "attempts": 1, "availableAt": time, "createdAt": time, "updatedAt": time,
+        });
+        let event: Event = serde_json::from_value(event).unwrap();
+        Envelope::new(event, &serde_json::from_value::<Delivery>(delivery).unwrap(), 5)
+    }
+
+    fn read(output: impl AsRef<[u8]>) -> Result<Vec<NumberedOperation>, String> {
+        let handlers_of = |event_type: &str| match event_type {
+            "invoice.made" => vec!["archive".to_owned()],
+            _ => Vec::new(),
+        };
+        let rules = OperationRules::new(vec!["invoices".into(), "orders".into()], Arc::new(handlers_of));
+        rules.read(output.as_ref(), &envelope()).map_err(|error| error.to_string())
+    }
+
+    fn refusal(line: &str) -> String {
+        let error = read(line).unwrap_err();
+        error.strip_prefix("line 1: ").unwrap_or_else(|| panic!("{error}")).to_owned()
+    }
+
+    fn event(line: &str) -> NewEvent {
+        match read(line).unwrap().remove(0).operation {
+            Operation::Publish(event) => event,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn members(value: Value) -> Map<String, Value> {
+        match value {
+            Value::Object(members) => members,
+            other => panic!("{other}"),
+        }
+    }
+
+    fn change_of(write: Value) -> WriteChange {
+        let line = json!({ "write": write }).to_string();
+        match read(line).unwrap().remove(0).operation {
+            Operation::Write(write) => write.change,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn lines_keep_their_numbers_and_their_order() {
+        let output = concat!(
+            "\n{\"write\": {\"collection\": \"invoices\", \"op\": \"deleteOne\", \"filter\": {}}}\r\n \t\n",
+            "{\"publish\": {\"type\": \"t\", \"payload\": 1, \"handlers\": [\"h\"]}}"
+        );
+        let lines: Vec<u64> = read(output).unwrap().iter().map(|one| one.line).collect();
+        assert_eq!(lines, [2, 4]);
+        assert_eq!(read(""), Ok(vec![]));
+    }
+
+    #[test]
+    fn an_event_is_for_those_who_subscribe_and_says_where_it_comes_from() {
+        let default = event(r#"{"publish": {"type": "invoice.made", "payload": {"n": 1.0}}}"#);
+        let mut expected = NewEvent::new("invoice.made", json!({"n": 1})).handler("archive");
+        expected.causation_id = Some("e-1".into());
+        expected.correlation_id = Some("request-9".into());
+        assert_eq!(default, expected);
+        let own = event(
+            r#"{"publish": {"type": "invoice.made", "payload": 1, "handlers": ["h"], "causationId": "c", "correlationId": "g"}}"#,
+        );
+        assert_eq!(own.handlers, ["h"]);
+        assert_eq!((own.causation_id.as_deref(), own.correlation_id.as_deref()), (Some("c"), Some("g")));
+    }
+
+    #[test]
+    fn every_write_is_read() {
+        let filter = members(json!({"_id": 7}));
+        let document = members(json!({"at": {"$date": "2026-03-01T09:30:00Z"}, "total": 1.0}));
+        assert_eq!(
+            change_of(json!({"collection": "orders", "op": "insertOne", "document": document})),
+            WriteChange::InsertOne { document: document.clone() }
+        );
+        for (op, many) in [("updateOne", false), ("updateMany", true)] {
+            for update in [json!({"$set": {"a": 1}}), json!([{"$set": {"a": "$b"}}])] {
+                let write = json!({"collection": "orders", "op": op, "filter": filter, "update": update, "upsert": many});
+                let filter = filter.clone();
+                assert_eq!(change_of(write), WriteChange::Update { filter, update, many, upsert: many });
+            }
+        }
+        assert_eq!(
+            change_of(
+                json!({"collection": "orders", "op": "replaceOne", "filter": filter, "replacement": document})
+            ),
+            WriteChange::ReplaceOne { filter: filter.clone(), replacement: document, upsert: false }
+        );
+        let delete = json!({"collection": "orders", "op": "deleteOne", "filter": filter});
+        assert_eq!(change_of(delete), WriteChange::DeleteOne { filter });
+    }
+
+    #[test]
+    fn a_line_that_is_no_operation_is_refused() {
+        let either = r#"has to be {"publish": {...}} or {"write": {...}}"#;
+        for line in ["1", "[]", "{}", r#"{"publish": {}, "write": {}}"#] {
+            assert_eq!(refusal(line), either, "{line}");
+        }
+        for (line, reason) in [
+            ("done", "is not valid JSON: expected value at column 1"),
+            (r#"{"publsh": {}}"#, r#""publsh": is no operation; those are publish and write"#),
+            (r#"{"publish": 1}"#, "publish: must be a JSON object"),
+            (r#"{"publish": {"type": "t"}}"#, "publish.payload: is missing"),
+            (
+                r#"{"publish": {"type": "t", "payload": {"n": 9223372036854775808}}}"#,
+                "publish.payload.n: is an integer outside",
+            ),
+            (
+                r#"{"publish": {"type": "t", "payload": 1}}"#,
+                "publish.handlers: none is named, and none is known to subscribe to `t`",
+            ),
+            (
+                r#"{"publish": {"type": "t", "payload": 1, "handlers": []}}"#,
+                "publish.handlers: must name at least one",
+            ),
+            (
+                r#"{"publish": {"type": "", "payload": 1, "handlers": ["h"]}}"#,
+                "publish.type: must not be empty",
+            ),
+            (r#"{"write": 1}"#, "write: must be an object"),
+            (r#"{"write": {"op": "deleteOne", "filter": {}}}"#, "write.collection: is missing"),
+            (
+                r#"{"write": {"collection": "users"}}"#,
+                r#"write.collection: "users" is not among the writes of handler billing, which are invoices, orders"#,
+            ),
+        ] {
+            assert!(refusal(line).starts_with(reason), "{line}: {}", refusal(line));
+        }
+        assert_eq!(read(b"\n{\"a\xff").unwrap_err(), "line 2: is not valid UTF-8 at byte 4");
+    }
+
+    #[test]
+    fn a_write_has_what_its_op_needs_and_nothing_else() {
+        let of = |rest: &str| refusal(&format!(r#"{{"write": {{"collection": "orders", {rest}}}}}"#));
+        let operators = "write.update: must be an object of update operators such as $set, or an array of pipeline stages";
+        for (rest, reason) in [
+            (
+                r#""op": "drop""#,
+                r#"write.op: "drop" is none of insertOne, updateOne, updateMany, replaceOne and deleteOne"#,
+            ),
+            (r#""op": 1"#, "write.op: must be a string"),
+            (r#""op": "insertOne""#, "write.document: is missing"),
+            (r#""op": "insertOne", "document": []"#, "write.document: must be an object"),
+            (
+                r#""op": "insertOne", "document": {}, "filter": {}"#,
+                r#"write."filter": is no member of insertOne"#,
+            ),
+            (
+                r#""op": "deleteOne", "filter": {}, "upsert": true"#,
+                r#"write."upsert": is no member of deleteOne"#,
+            ),
+            (r#""op": "updateOne", "update": {"$set": {}}"#, "write.filter: is missing"),
+            (r#""op": "updateOne", "filter": {}, "update": {"a": 1}"#, operators),
+            (r#""op": "updateMany", "filter": {}, "update": {}"#, operators),
+            (r#""op": "updateOne", "filter": {}, "update": []"#, operators),
+            (r#""op": "updateOne", "filter": {}, "update": [1]"#, operators),
+            (
+                r#""op": "updateOne", "filter": {}, "update": {"$set": {"a": 1}}, "upsert": 1"#,
+                "write.upsert: must be true or false",
+            ),
+            (
+                r#""op": "replaceOne", "filter": {}, "replacement": {"$set": {}}"#,
+                "write.replacement: must be a document, without update operators",
+            ),
+        ] {
+            assert_eq!(of(rest), reason, "{rest}");
+        }
+    }
+
+    #[test]
+    fn a_double_of_a_write_stays_one() {
+        let line = r#"{"write": {"collection": "orders", "op": "insertOne", "document": {"total": 1.0}}}"#;
+        let Operation::Write(WriteOperation { change: WriteChange::InsertOne { document }, .. }) =
+            read(line).unwrap().remove(0).operation
+        else {
+            panic!("an insert was expected");
+        };
+        assert!(document["total"].is_f64(), "{document:?}");
+    }
+
+    #[test]
+    fn an_attempt_has_so_many_operations() {
+        let line = "{\"write\": {\"collection\": \"orders\", \"op\": \"deleteOne\", \"filter\": {}}}\n";
+        assert_eq!(read(line.repeat(MAX_OPERATIONS)).unwrap().len(), MAX_OPERATIONS);
+        let error = read(line.repeat(MAX_OPERATIONS + 1)).unwrap_err();
+        assert_eq!(error, "line 1001: at most 1000 operations are allowed");
+    }
+}

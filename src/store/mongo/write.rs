@@ -197,7 +197,7 @@ mod tests {
             (json!({"id": {"$oid": "5f"}}), "is not valid extended JSON: "),
             (
                 json!({"text": "x".repeat(MAX_DOCUMENT_BYTES)}),
-                "takes 16777233 bytes, and at most 16777216 (16 MiB)",
+                "takes 16777232 bytes, and at most 16777216 (16 MiB)",
             ),
         ] {
             let error = document(value).unwrap_err();
