@@ -83,7 +83,7 @@ impl Batches {
                 Operation::Write(write) => {
                     batches.push(Batch { lines: (line, line), content: Content::Write(write) });
                 }
-                Operation::Publish(event) => events.push((line, event)),
+                Operation::Publish(event) => events.push((line, *event)),
             }
         }
         batches.extend(Batch::of_events(events));

@@ -49,7 +49,7 @@ const BILLING: &str = r#"
 fn billing(lines: &str) -> (Sandbox, String) {
     let sandbox = Sandbox::new();
     sandbox.append(&[event("e-1").key("order-17")], SystemClock.now());
-    let script = sandbox.file("bill.sh", &format!("#!/bin/sh\nIFS= read -r event\n{lines}\n"));
+    let script = sandbox.file("bill.sh", format!("#!/bin/sh\nIFS= read -r event\n{lines}\n"));
     std::fs::set_permissions(script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let file = sandbox.handlers(BILLING);
     (sandbox, file)

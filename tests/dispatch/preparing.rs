@@ -67,7 +67,10 @@ impl PreparingHandler for Slow {
         self.runs.fetch_add(1, Ordering::Relaxed);
         tokio::time::sleep(self.takes).await;
         let event = NewEvent::new("invoice.made", json!(1)).id("invoice").handler("archive");
-        Preparation::Ready(vec![NumberedOperation { line: 1, operation: Operation::Publish(event) }])
+        Preparation::Ready(vec![NumberedOperation {
+            line: 1,
+            operation: Operation::Publish(Box::new(event)),
+        }])
     }
 }
 

@@ -48,7 +48,7 @@ pub const MAX_OPERATIONS_BYTES: usize = 4 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Operation {
     /// Appends an event.
-    Publish(NewEvent),
+    Publish(Box<NewEvent>),
     /// Writes to a collection of the application.
     Write(WriteOperation),
 }

@@ -64,7 +64,10 @@ impl OperationRules {
         })?;
         let (name, value) = only_member(json::parse("", text)?)?;
         match name.as_str() {
-            "publish" => self.event(value, envelope).map(Operation::Publish).map_err(within_publish),
+            "publish" => self
+                .event(value, envelope)
+                .map(|event| Operation::Publish(Box::new(event)))
+                .map_err(within_publish),
             "write" => self.write(as_written(text, &name)?, envelope).map(Operation::Write),
             _ => Err(InvalidInput::new(quoted(&name), "is no operation; those are publish and write")),
         }
@@ -270,7 +273,7 @@ mod tests {
 
     fn event(line: &str) -> NewEvent {
         match read(line).unwrap().remove(0).operation {
-            Operation::Publish(event) => event,
+            Operation::Publish(event) => *event,
             other => panic!("{other:?}"),
         }
     }
