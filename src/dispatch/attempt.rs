@@ -11,10 +11,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::executor::{Held, LAST_TRY};
+use super::prepared;
 use super::subscription::{Subscription, Work};
 use super::tempo::Tempo;
 use super::transactional;
-use crate::handler::{AttemptControl, Outcome, StopReason};
+use crate::handler::{AttemptControl, NumberedOperation, Outcome, Preparation, StopReason};
 use crate::model::{Envelope, Event, Failure, FailureKind, Timestamp};
 use crate::store::{self, Fenced, StoreError};
 
@@ -46,7 +47,7 @@ struct Attempt<'h> {
     tempo: Tempo,
     lease: Duration,
     control: AttemptControl,
-    handler: AbortOnDropHandle<Conclusion>,
+    work: AbortOnDropHandle<Ended>,
     timeout: Duration,
     times_out_at: Instant,
     /// `None` where the lease cannot be renewed.
@@ -54,6 +55,14 @@ struct Attempt<'h> {
     renewal: Option<BoxFuture<'static, Renewal>>,
     abandon_at: Option<Instant>,
     is_lease_lost: bool,
+    is_committing: bool,
+}
+
+/// How a part of the work ended.
+enum Ended {
+    Concluded(Conclusion),
+    /// What is to be done in a transaction that completes the delivery.
+    Prepared(Vec<NumberedOperation>),
 }
 
 /// A renewal that was answered.
@@ -65,7 +74,7 @@ struct Renewal {
 
 /// What can happen to an attempt.
 enum Step {
-    Ended(Result<Conclusion, JoinError>),
+    Ended(Result<Ended, JoinError>),
     Abandon,
     Renewed(Renewal),
     Stop(StopReason),
@@ -84,36 +93,38 @@ impl<'h> Attempt<'h> {
         let expires_at = held.delivery.lease_expires_at.unwrap_or_default();
         let control = AttemptControl::new(expires_at, held.surroundings.draining.clone());
         let envelope = Envelope::new(Arc::unwrap_or_clone(event), &held.delivery, held.max_attempts);
-        let (handler, timeout, renew_at) = match &subscription.work {
-            Work::Plain(handler) => {
-                let (handler, context) = (handler.clone(), control.context());
-                let work = async move { Conclusion::Outcome(handler.handle(&envelope, &context).await) };
-                (tokio::spawn(work), subscription.timeout, Some(now + tempo.renew_every))
-            }
-            Work::Transactional(handler) => {
-                let work = transactional::attempt(handler.clone(), envelope, held);
-                (tokio::spawn(work), subscription.timeout.min(time_left), None)
-            }
+        let work = tokio::spawn(work_of(subscription, envelope, &control, held));
+        let (timeout, renew_at) = match &subscription.work {
+            Work::Plain(_) | Work::Preparing(_) => (subscription.timeout, Some(now + tempo.renew_every)),
+            Work::Transactional(_) => (subscription.timeout.min(time_left), None),
         };
         Attempt {
             held,
             tempo,
             lease: subscription.lease,
             control,
-            handler: AbortOnDropHandle::new(handler),
+            work: AbortOnDropHandle::new(work),
             timeout,
             times_out_at: now + timeout,
             renew_at,
             renewal: None,
             abandon_at: None,
             is_lease_lost: false,
+            is_committing: false,
         }
     }
 
     async fn run(mut self) -> Conclusion {
         loop {
             match self.next_step().await {
-                Step::Ended(result) => return self.conclude(result).await,
+                Step::Ended(Ok(Ended::Prepared(operations))) => {
+                    self.answer_renewal().await;
+                    if self.is_lease_lost {
+                        return Conclusion::LeaseLost(Some(Outcome::Succeeded));
+                    }
+                    self.commit(operations);
+                }
+                Step::Ended(result) => return self.conclude(concluded(result)).await,
                 Step::Abandon => return self.abandon().await,
                 Step::Renewed(renewal) => self.renewed(renewal),
                 Step::Stop(reason) => self.stop(reason),
@@ -129,7 +140,7 @@ impl<'h> Attempt<'h> {
         let timed_out = StopReason::TimedOut(self.timeout);
         tokio::select! {
             biased;
-            result = &mut self.handler => Step::Ended(result),
+            result = &mut self.work => Step::Ended(result),
             () = sleep_until_some(self.abandon_at) => Step::Abandon,
             renewal = answer_to(&mut self.renewal) => Step::Renewed(renewal),
             () = self.held.surroundings.stopping.cancelled(), if !is_stopping => Step::Stop(StopReason::Shutdown),
@@ -170,14 +181,31 @@ impl<'h> Attempt<'h> {
         }
     }
 
-    /// The handler has ended. A renewal that is still under way is waited for: it may say that the lease is lost.
-    async fn conclude(mut self, result: Result<Conclusion, JoinError>) -> Conclusion {
+    /// The handler has ended, and the transaction begins. The lease is not renewed meanwhile: a renewal would wait for the
+    /// transaction, or conflict with its completion.
+    fn commit(&mut self, operations: Vec<NumberedOperation>) {
+        let now = Instant::now();
+        let ends_at = self.held.leased_until - self.tempo.stop_before_expiry();
+        self.renew_at = None;
+        self.timeout = ends_at.saturating_duration_since(now);
+        self.times_out_at = ends_at;
+        self.is_committing = true;
+        let work = prepared::commit(operations, self.held);
+        self.work = AbortOnDropHandle::new(tokio::spawn(async move { Ended::Concluded(work.await) }));
+    }
+
+    /// A renewal that is still under way is waited for: it may say that the lease is lost.
+    async fn answer_renewal(&mut self) {
         if let Some(renewal) = self.renewal.take()
             && let Ok(renewal) = timeout(LAST_TRY, renewal).await
         {
             self.renewed(renewal);
         }
-        let conclusion = result.unwrap_or_else(|error| Conclusion::Outcome(outcome_of_broken_task(error)));
+    }
+
+    /// The handler has ended.
+    async fn conclude(mut self, conclusion: Conclusion) -> Conclusion {
+        self.answer_renewal().await;
         match conclusion {
             Conclusion::Outcome(outcome) if self.is_lease_lost => Conclusion::LeaseLost(Some(outcome)),
             other => other,
@@ -186,19 +214,54 @@ impl<'h> Attempt<'h> {
 
     /// The handler does not end by itself.
     async fn abandon(mut self) -> Conclusion {
-        self.handler.abort();
+        self.work.abort();
         // It may have ended in this very moment, with a commit perhaps.
-        let result = timeout(self.tempo.abandon_after_kill(), &mut self.handler).await;
-        if let Ok(ended @ Ok(_)) = result {
-            return self.conclude(ended).await;
+        let result = timeout(self.tempo.abandon_after_kill(), &mut self.work).await;
+        if let Ok(Ok(Ended::Concluded(conclusion))) = result {
+            return self.conclude(conclusion).await;
         }
         let outcome = match self.control.context().stop_requested().map(|stop| stop.reason) {
             Some(reason @ StopReason::TimedOut(_)) => {
-                Outcome::Failed(Failure::new(FailureKind::Timeout, reason.to_string()))
+                let what = if self.is_committing { "the transaction " } else { "" };
+                Outcome::Failed(Failure::new(FailureKind::Timeout, format!("{what}{reason}")))
             }
             _ => Outcome::Released,
         };
-        self.conclude(Ok(Conclusion::Outcome(outcome))).await
+        self.conclude(Conclusion::Outcome(outcome)).await
+    }
+}
+
+/// What the handler does, or its transaction as a whole.
+fn work_of(
+    subscription: &Subscription,
+    envelope: Envelope,
+    control: &AttemptControl,
+    held: &Held,
+) -> BoxFuture<'static, Ended> {
+    let context = control.context();
+    match subscription.work.clone() {
+        Work::Plain(handler) => Box::pin(async move {
+            Ended::Concluded(Conclusion::Outcome(handler.handle(&envelope, &context).await))
+        }),
+        Work::Transactional(handler) => {
+            let work = transactional::attempt(handler, envelope, held);
+            Box::pin(async move { Ended::Concluded(work.await) })
+        }
+        Work::Preparing(handler) => Box::pin(async move {
+            match handler.prepare(&envelope, &context).await {
+                Preparation::Ready(operations) => Ended::Prepared(operations),
+                Preparation::Ended(outcome) => Ended::Concluded(Conclusion::Outcome(outcome)),
+            }
+        }),
+    }
+}
+
+fn concluded(result: Result<Ended, JoinError>) -> Conclusion {
+    match result {
+        Ok(Ended::Concluded(conclusion)) => conclusion,
+        // It was told apart before: nothing is committed, and nothing was spent.
+        Ok(Ended::Prepared(_)) => Conclusion::Outcome(Outcome::Released),
+        Err(error) => Conclusion::Outcome(outcome_of_broken_task(error)),
     }
 }
 

@@ -14,6 +14,7 @@ mod executor;
 mod health;
 mod pace;
 mod polling;
+mod prepared;
 mod roster;
 mod settler;
 mod subscription;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::tempo::Tempo;
-use crate::handler::{Handler, TransactionalHandler};
+use crate::handler::{Handler, PreparingHandler, TransactionalHandler};
 use crate::model::{InvalidInput, RetryPolicy};
 
 /// The shortest lease: below it the pauses of a busy machine look like the death of a worker.
@@ -42,6 +42,7 @@ pub struct Limits {
 pub(super) enum Work {
     Plain(Arc<dyn Handler>),
     Transactional(Arc<dyn TransactionalHandler>),
+    Preparing(Arc<dyn PreparingHandler>),
 }
 
 impl Subscription {
@@ -55,6 +56,13 @@ impl Subscription {
     /// at the latest, as it cannot be renewed meanwhile.
     pub fn transactional(handler: impl Into<String>, work: impl TransactionalHandler + 'static) -> Self {
         Subscription::with(handler.into(), Work::Transactional(Arc::new(work)))
+    }
+
+    /// The same, with `work` first and then a transaction, which does what the work has prepared and completes the delivery.
+    /// The lease is renewed while the work runs; the time-out is the work's, and the transaction has until the lease
+    /// ends.
+    pub fn preparing(handler: impl Into<String>, work: impl PreparingHandler + 'static) -> Self {
+        Subscription::with(handler.into(), Work::Preparing(Arc::new(work)))
     }
 
     fn with(handler: String, work: Work) -> Self {
@@ -144,7 +152,7 @@ impl Subscription {
 
     pub(super) fn tempo(&self) -> Tempo {
         let kill_after = match self.work {
-            Work::Plain(_) => self.kill_after,
+            Work::Plain(_) | Work::Preparing(_) => self.kill_after,
             // It is not told to stop: its transaction is dropped.
             Work::Transactional(_) => Duration::ZERO,
         };

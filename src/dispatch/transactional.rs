@@ -48,7 +48,7 @@ impl TransactionWork {
 
 /// Why the transaction was aborted, on its way through the store.
 #[derive(Clone, Debug)]
-enum Abort {
+pub(super) enum Abort {
     Failed(Failure),
     LeaseLost,
 }

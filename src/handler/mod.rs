@@ -5,6 +5,7 @@
 
 mod context;
 mod function;
+pub mod operations;
 pub mod shell;
 
 use async_trait::async_trait;
@@ -14,7 +15,8 @@ use crate::store::{StoreError, Transaction};
 
 pub use context::{AttemptControl, HandlerContext, Stop, StopReason};
 pub use function::{FnHandler, handler_fn};
-pub use shell::{Command, ShellHandler};
+pub use operations::{NumberedOperation, Operation, OperationRules, Preparation, PreparingHandler};
+pub use shell::{Command, ShellHandler, ShellTransaction};
 
 /// What became of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +58,7 @@ impl<E: std::fmt::Display> From<Result<(), E>> for Outcome {
 ///
 /// Deliveries come at least once: a worker that dies after the work and before the outcome was recorded leaves it to
 /// another attempt. A handler therefore makes its work repeatable, with the event id as the natural key, or is
-/// [transactional](TransactionalHandler).
+/// [transactional](TransactionalHandler), or [prepares](PreparingHandler) what a transaction does.
 #[async_trait]
 pub trait Handler: Send + Sync {
     /// Makes one attempt.

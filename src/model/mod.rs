@@ -5,6 +5,7 @@ mod delivery;
 mod duration;
 mod envelope;
 mod event;
+mod event_line;
 mod filter;
 mod id;
 pub mod json;
@@ -23,6 +24,8 @@ pub use delivery::{
 pub use duration::{InvalidDuration, parse_duration, short_duration};
 pub use envelope::Envelope;
 pub use event::{Appended, AppendedDelivery, Event, MAX_EVENT_BYTES, MAX_NAME_BYTES, NewEvent};
+pub(crate) use event_line::ROOT as EVENT_LINE_ROOT;
+pub use event_line::{EventLine, HandlersOf, parse_event_line, read_event, with_handlers};
 pub use filter::{Filter, InvalidPattern, Selection, TypePattern};
 pub use id::{DeliveryId, EventId, IdKind, IdSource, LeaseToken, UuidV7};
 pub use key::{Blocker, KeySequence, KeyState};

@@ -6,18 +6,15 @@ use std::ops::ControlFlow;
 
 use tokio::io::AsyncBufRead;
 
-use crate::model::{Appended, InvalidInput, NewEvent};
+use crate::model::{Appended, HandlersOf, InvalidInput, NewEvent, parse_event_line};
 use crate::store::{Store, StoreError};
 
 use super::control::Control;
-use super::lines::{LineError, Lines, parse_event_line};
+use super::lines::{LineError, Lines};
 
 /// The text of one batch, in bytes, after which it is written although it could hold more lines: what keeps memory
 /// and transactions small when events are large.
 const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
-
-/// Who receives an event of a type when the event itself does not say.
-pub type HandlersOf<'a> = dyn Fn(&str) -> Vec<String> + Send + Sync + 'a;
 
 /// How a stream is published.
 #[derive(Clone, Copy)]
@@ -88,22 +85,6 @@ impl fmt::Display for Stopped {
             Stopped::Declined => f.write_str("stopped"),
         }
     }
-}
-
-/// The event with the handlers that `handlers_of` names for its type, unless it has some of its own.
-///
-/// # Errors
-/// When nobody would receive it.
-pub fn with_handlers(event: NewEvent, handlers_of: &HandlersOf<'_>) -> Result<NewEvent, InvalidInput> {
-    if !event.handlers.is_empty() {
-        return Ok(event);
-    }
-    let handlers = handlers_of(&event.event_type);
-    if handlers.is_empty() {
-        let reason = format!("none is named, and none is known to subscribe to `{}`", event.event_type);
-        return Err(InvalidInput::new("handlers", reason));
-    }
-    Ok(NewEvent { handlers, ..event })
 }
 
 impl PublishPlan<'_> {
@@ -179,10 +160,7 @@ impl PublishPlan<'_> {
     }
 
     fn read_event(&self, line: &str) -> Result<NewEvent, InvalidInput> {
-        let line = parse_event_line(line)?;
-        let event =
-            if line.names_handlers { line.event } else { with_handlers(line.event, self.handlers_of)? };
-        event.checked()
+        parse_event_line(line)?.resolve(self.handlers_of)
     }
 }
 

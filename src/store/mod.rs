@@ -26,7 +26,7 @@ pub use error::{ErrorKind, Result, StoreError};
 pub use open::{OpenOptions, open};
 pub use requests::{
     Capabilities, ClaimRequest, Claimed, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest,
-    Repair, RepairOutcome, Settlement, SetupFinding, SetupProblem, SetupReport,
+    Repair, RepairOutcome, Settlement, SetupFinding, SetupProblem, SetupReport, WriteChange, WriteOperation,
 };
 
 /// Blocked deliveries of one key that one claim has to meet before it parks them.
@@ -78,6 +78,15 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// An error of `work` aborts the transaction and is returned.
     async fn transaction(&self, work: &mut TransactionWork<'_>) -> Result<()>;
+
+    /// Whether [`Transaction::write`] may write to these collections, as far as that can be told without asking a server.
+    ///
+    /// # Errors
+    /// `Unsupported` when this store has no collections but its own, `Invalid` when one of them is the outbox's own or
+    /// cannot be a collection.
+    fn check_writes(&self, _collections: &[String]) -> Result<()> {
+        Err(writes_unsupported())
+    }
 
     /// [`Transaction::append`] in a transaction of its own.
     async fn append(&self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>>;
@@ -208,9 +217,30 @@ pub trait Transaction: Send {
     /// Completes a delivery with the transaction: it is done when the transaction commits, and only then.
     async fn complete(&mut self, lease: &Lease, now: Timestamp) -> Result<Fenced>;
 
+    /// Writes to one of the application's own collections in the store's database: the write is there when the transaction
+    /// commits, and only then. That it changes nothing, as where a filter selects no document, is no error.
+    ///
+    /// The outbox's own collections are out of reach: what the other operations promise rests on nobody else writing
+    /// there.
+    ///
+    /// # Errors
+    /// `Unsupported` when this store has no collections but its own. `Invalid` when the collection is the outbox's own, or
+    /// a document cannot be written as it stands (a malformed date, say, or one that is too large); nothing was sent then,
+    /// and the transaction can still commit. Behind any other error the transaction can only be aborted: `Conflict` when
+    /// another writer was faster, which has to reach [`Store::transaction`] as it is, so that the whole is repeated, or when
+    /// a unique index refuses the document, which is final; `Invalid` when the server refuses the write for another
+    /// reason, such as a validation rule of the collection.
+    async fn write(&mut self, _operation: &WriteOperation) -> Result<()> {
+        Err(writes_unsupported())
+    }
+
     /// The backend's own transaction, for a handler that writes its data through it, such as
     /// [`mongo::MongoTransaction`].
     fn as_any_mut(&mut self) -> &mut dyn Any;
+}
+
+fn writes_unsupported() -> StoreError {
+    StoreError::new(ErrorKind::Unsupported, "this store has no collections but the outbox's own to write to")
 }
 
 impl dyn Store {

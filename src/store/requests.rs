@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use serde_json::{Map, Value};
 
 use crate::model::{Delivery, Failure, Lease, Status, Timestamp, Transition};
 
@@ -95,6 +96,64 @@ pub enum Fenced {
     Applied,
     /// The lease is not held any more, and nothing was changed.
     LeaseLost,
+}
+
+/// A write to one of the application's own collections, in a transaction with a completion.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WriteOperation {
+    /// The collection, in the store's database.
+    pub collection: String,
+    /// What is done to it.
+    pub change: WriteChange,
+}
+
+/// What a [`WriteOperation`] does. Its JSON is relaxed extended JSON: `{"$date": "2026-03-01T09:30:00Z"}` is a date, and
+/// `{"$oid": "..."}` an object id.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WriteChange {
+    /// Adds a document.
+    InsertOne {
+        /// The document. It gets an id where it has none.
+        document: Map<String, Value>,
+    },
+    /// Changes documents in place.
+    Update {
+        /// Which ones.
+        filter: Map<String, Value>,
+        /// Update operators such as `$set`, or the stages of an update pipeline.
+        update: Value,
+        /// All that the filter selects, instead of the first.
+        many: bool,
+        /// Adds a document when the filter selects none.
+        upsert: bool,
+    },
+    /// Puts a document in the place of the first one that the filter selects.
+    ReplaceOne {
+        /// Which one.
+        filter: Map<String, Value>,
+        /// What it becomes.
+        replacement: Map<String, Value>,
+        /// Adds the document when the filter selects none.
+        upsert: bool,
+    },
+    /// Removes the first document that the filter selects.
+    DeleteOne {
+        /// Which one.
+        filter: Map<String, Value>,
+    },
+}
+
+impl WriteChange {
+    /// Its name, as drivers and handlers know it.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            WriteChange::InsertOne { .. } => "insertOne",
+            WriteChange::Update { many: false, .. } => "updateOne",
+            WriteChange::Update { many: true, .. } => "updateMany",
+            WriteChange::ReplaceOne { .. } => "replaceOne",
+            WriteChange::DeleteOne { .. } => "deleteOne",
+        }
+    }
 }
 
 /// What an operator does to deliveries.

@@ -23,3 +23,4 @@ mod show;
 mod stats;
 mod stock;
 mod terminal;
+mod transactional;

@@ -1,5 +1,6 @@
 //! A store that fails when it is told to.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,6 +35,10 @@ pub struct FaultyStore {
     pub corrupt_event: Mutex<Option<EventId>>,
     /// An operator buries this delivery just before a transaction begins.
     pub buried_before_transactions: Mutex<Option<DeliveryId>>,
+    /// What happens to the next transactions, one after the other.
+    pub transaction_faults: Mutex<VecDeque<TransactionFault>>,
+    /// Transactions that were asked for.
+    pub transactions: AtomicUsize,
     /// Claims that were asked for: their handlers and limit.
     pub claims: Mutex<Vec<(Vec<String>, usize)>>,
     /// Renewals that were applied.
@@ -52,6 +57,17 @@ pub struct FaultyStore {
     pub listened: AtomicUsize,
     /// Alive as often as somebody listens, beside this one.
     pub listener: Arc<()>,
+}
+
+/// What can happen to a transaction.
+#[derive(Clone, Copy, Debug)]
+pub enum TransactionFault {
+    /// It does not begin.
+    NoAnswer,
+    /// It is committed, but nobody hears of it.
+    AnswerIsLost,
+    /// It never ends.
+    Hang,
 }
 
 impl FaultyStore {
@@ -151,7 +167,15 @@ impl Store for FaultyStore {
             let bury = Repair::Bury { reason: "wrong customer".into() };
             self.inner.repair(&id, &bury, Timestamp::EPOCH).await?;
         }
-        self.inner.transaction(work).await
+        self.transactions.fetch_add(1, Ordering::Relaxed);
+        let fault = self.transaction_faults.lock().unwrap().pop_front();
+        let lost = || StoreError::new(ErrorKind::Unavailable, "connection lost");
+        match fault {
+            None => self.inner.transaction(work).await,
+            Some(TransactionFault::NoAnswer) => Err(lost()),
+            Some(TransactionFault::AnswerIsLost) => self.inner.transaction(work).await.and(Err(lost())),
+            Some(TransactionFault::Hang) => std::future::pending().await,
+        }
     }
 
     async fn append(&self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {

@@ -11,6 +11,7 @@ mod groups;
 mod leases;
 mod outages;
 mod outcomes;
+mod preparing;
 mod settling;
 mod stop_when;
 mod support;

@@ -101,12 +101,15 @@ fn every_example_works() {
         ran += 1;
     }
     assert!(ran >= 8, "only {ran} examples were found");
-    // What the text says of them: two orders were placed, two paid and one shipped, and all of them were handled.
+    // What the text says of them: two orders were placed, two paid and one shipped, one invoice was due and made, and all
+    // of them were handled.
     let handled = fs::read_to_string(stage.folder.path().join("receipts.jsonl")).expect("receipts");
     assert_eq!(handled.lines().count(), 5, "{handled}");
+    let invoices = fs::read_to_string(stage.folder.path().join("invoices.jsonl")).expect("invoices");
+    assert_eq!(invoices.lines().count(), 1, "{invoices}");
     let counted = stage.shell("relayctl stats -o json");
     let counted: serde_json::Value = serde_json::from_slice(&counted.stdout).expect("JSON");
-    assert_eq!((&counted["total"], &counted["completed"]), (&5.into(), &5.into()), "{counted}");
+    assert_eq!((&counted["total"], &counted["completed"]), (&7.into(), &7.into()), "{counted}");
     drop_database(&stage);
 }
 

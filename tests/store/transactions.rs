@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use relayctl::model::{EventId, Status};
 use relayctl::store::memory::MemoryTransaction;
 use relayctl::store::mongo::MongoTransaction;
-use relayctl::store::{ErrorKind, Fenced, StoreError};
+use relayctl::store::{ErrorKind, Fenced, StoreError, WriteChange, WriteOperation};
 use serde_json::json;
 
 use crate::fixture::{Fixture, LEASE, SECOND, bury, event, keyed, refused};
@@ -28,6 +28,8 @@ conformance![
     a_failure_of_the_work_aborts_and_is_returned,
     work_runs_again_after_a_conflict_and_counts_once,
     the_backends_own_transaction_is_within_reach,
+    a_store_says_beforehand_where_it_can_write,
+    a_write_that_is_refused_lets_the_caller_commit,
     a_completion_is_done_when_the_transaction_commits,
     a_completion_is_not_done_when_the_transaction_aborts,
     a_completion_without_lease_says_so_and_lets_the_caller_commit,
@@ -206,6 +208,46 @@ async fn the_backends_own_transaction_is_within_reach(fixture: &Fixture) {
         })
         .await
         .unwrap();
+}
+
+/// What a store without collections of others says, and what one that has them says of the outbox's own.
+const REFUSALS: [ErrorKind; 2] = [ErrorKind::Unsupported, ErrorKind::Invalid];
+
+fn insert_in(collection: &str, document: serde_json::Value) -> WriteOperation {
+    let serde_json::Value::Object(document) = document else { panic!("an object was expected") };
+    WriteOperation { collection: collection.to_owned(), change: WriteChange::InsertOne { document } }
+}
+
+async fn a_store_says_beforehand_where_it_can_write(fixture: &Fixture) {
+    for collection in
+        ["orders", "relaybus_events", "relaybus_deliveries", "relaybus_key_sequences", "system.users", ""]
+    {
+        let said = fixture.store.check_writes(&[collection.to_owned()]).map_err(|error| error.kind());
+        let mut open = fixture.begin().await;
+        let done = open.transaction().write(&insert_in(collection, json!({"_id": "new"}))).await;
+        assert_eq!(done.map_err(|error| error.kind()), said, "{collection}");
+        assert_eq!(said.is_ok(), collection == "orders" && !is_unsupported(fixture), "{collection}");
+        open.abort().await.unwrap();
+    }
+    assert_nothing_is_there(fixture).await;
+}
+
+fn is_unsupported(fixture: &Fixture) -> bool {
+    let said = fixture.store.check_writes(&["orders".to_owned()]);
+    said.is_err_and(|error| error.kind() == ErrorKind::Unsupported)
+}
+
+async fn a_write_that_is_refused_lets_the_caller_commit(fixture: &Fixture) {
+    let mut open = fixture.begin().await;
+    for write in
+        [insert_in("relaybus_events", json!({})), insert_in("orders", json!({"at": {"$date": "late"}}))]
+    {
+        let error = refused(open.transaction().write(&write).await);
+        assert!(REFUSALS.contains(&error.kind()), "{error:?}");
+    }
+    open.transaction().append(&[event().id("e-1")], fixture.now()).await.unwrap();
+    open.commit().await.unwrap();
+    assert_eq!(fixture.events(&["e-1".into()]).await.len(), 1);
 }
 
 async fn a_completion_is_done_when_the_transaction_commits(fixture: &Fixture) {

@@ -18,8 +18,7 @@ use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 use crate::config::handlers::HandlersFile;
-use crate::model::{Appended, EventId, InvalidInput, NewEvent, Timestamp, json};
-use crate::ops::with_handlers;
+use crate::model::{Appended, EventId, InvalidInput, NewEvent, Timestamp, json, with_handlers};
 
 use input::Input;
 use told::Telling;

@@ -67,6 +67,9 @@ const LOG_QUEUE: usize = 256;
 ///
 /// With --once, --until-empty or --max-deliveries the exit status is 3 when a delivery died, so that a script can tell.
 ///
+/// A handler of a file may be transactional: each line that its command writes to stdout is an operation, an event to
+/// publish or a write to a collection, and all of them are done in one transaction with the completion, or none is.
+///
 /// A worker takes the deliveries that name one of its handlers, of whatever type. Leases are renewed while a command
 /// runs; when a worker dies, another one takes over as soon as they have run out.
 ///
@@ -196,6 +199,7 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     let signals = signals::listen()?;
     let opened = signals.drain.run_until_cancelled(open(context)).await;
     let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
+    handlers.check_writes(&*store)?;
     work(context, args, handlers, store, signals).await
 }
 

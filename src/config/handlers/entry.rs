@@ -10,13 +10,15 @@ use super::{HandlerConfig, Run};
 use crate::model::{RetryPolicy, TypePattern, parse_duration};
 
 /// The keys that a handler may have.
-pub(super) const KEYS: [&str; 12] = [
+pub(super) const KEYS: [&str; 14] = [
     "types",
     "command",
     "shell",
     "workdir",
     "env",
     "inherit_env",
+    "transactional",
+    "writes",
     "concurrency",
     "timeout",
     "lease",
@@ -34,6 +36,10 @@ const STORE_VARIABLE: &str = "RELAYCTL_STORE";
 
 /// What the names of the variables begin with that the worker sets itself.
 const OWN_VARIABLES: &str = "RELAY_";
+
+/// The longest name of a collection, database and all, that MongoDB takes
+/// (<https://www.mongodb.com/docs/manual/reference/limits/>).
+const MAX_COLLECTION_BYTES: usize = 255;
 
 /// Why an entry cannot be used.
 pub(super) struct Refusal {
@@ -57,6 +63,9 @@ pub(super) struct RawHandler {
     env: BTreeMap<String, String>,
     #[serde(default)]
     inherit_env: Vec<String>,
+    #[serde(default)]
+    transactional: bool,
+    writes: Option<Vec<String>>,
     concurrency: Option<usize>,
     timeout: Option<String>,
     lease: Option<String>,
@@ -94,6 +103,7 @@ impl RawHandler {
             workdir: self.workdir.map_or_else(|| directory.to_owned(), |workdir| directory.join(workdir)),
             env: variables(self.env)?,
             inherit_env: inherited(self.inherit_env)?,
+            writes: writes(self.transactional, self.writes)?,
             concurrency: self.concurrency,
             timeout: duration("timeout", self.timeout.as_deref())?,
             lease: duration("lease", self.lease.as_deref())?,
@@ -163,6 +173,27 @@ fn check_variable(field: &'static str, name: &str) -> Result<(), Refusal> {
         return refuse(field, format!("{name}: names that begin with {OWN_VARIABLES} are the worker's own"));
     }
     Ok(())
+}
+
+/// The collections of a transactional handler; `None` for one that is not.
+fn writes(transactional: bool, collections: Option<Vec<String>>) -> Result<Option<Vec<String>>, Refusal> {
+    if !transactional {
+        return match collections {
+            None => Ok(None),
+            Some(_) => refuse("writes", "is for a handler with transactional = true"),
+        };
+    }
+    let collections = collections.unwrap_or_default();
+    let is_no_name = |name: &&String| {
+        name.is_empty()
+            || name.contains(['$', '\0'])
+            || name.starts_with("system.")
+            || name.len() > MAX_COLLECTION_BYTES
+    };
+    match collections.iter().find(is_no_name) {
+        Some(name) => refuse("writes", format!("`{}` cannot be a collection of yours", name.escape_debug())),
+        None => Ok(Some(collections)),
+    }
 }
 
 fn duration(field: &'static str, text: Option<&str>) -> Result<Option<Duration>, Refusal> {

@@ -103,6 +103,8 @@ pub struct HandlerConfig {
     pub env: BTreeMap<String, String>,
     /// Variables that it inherits from the worker.
     pub inherit_env: Vec<String>,
+    /// For a transactional handler, the collections that it may write to.
+    pub writes: Option<Vec<String>>,
     /// How many run at once.
     pub concurrency: Option<usize>,
     /// How long one attempt may take.
@@ -229,6 +231,8 @@ mod tests {
             backoff = { kind = "exponential", base = "2s", factor = 3, max = "1h", jitter = 0.5 }
             env = { MODE = "live" }
             inherit_env = ["SMTP_HOST"]
+            transactional = true
+            writes = ["mails"]
             workdir = "mail"
         "#;
         let file = parse(text).unwrap();
@@ -239,6 +243,7 @@ mod tests {
             workdir: "/etc/outbox/mail".into(),
             env: BTreeMap::from([("MODE".into(), "live".into())]),
             inherit_env: vec!["SMTP_HOST".into()],
+            writes: Some(vec!["mails".into()]),
             concurrency: Some(4),
             timeout: Some(Duration::from_secs(120)),
             lease: Some(Duration::from_secs(300)),
@@ -307,6 +312,29 @@ mod tests {
         );
         assert_eq!(of("shell = \"a\\u0000b\""), "shell: must not contain a NUL character");
         assert!(refusal("types = ['*.v1']\nshell = 'true'").contains("types: `*.v1` is not a type pattern"));
+    }
+
+    #[test]
+    fn a_transactional_handler_names_what_it_writes_to() {
+        let read = |lines: &str| {
+            let text = format!("[handlers.m]\ntypes = ['*']\nshell = 'true'\n{lines}");
+            parse(&text).map(|file| file.handlers[0].writes.clone()).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(""), Ok(None));
+        assert_eq!(read("transactional = false"), Ok(None));
+        assert_eq!(read("transactional = true"), Ok(Some(vec![])));
+        assert_eq!(
+            read("transactional = true\nwrites = ['a', 'b.c']"),
+            Ok(Some(vec!["a".into(), "b.c".into()]))
+        );
+        let refusal = |lines: &str| read(lines).unwrap_err().replace("handlers.toml: handler `m`: ", "");
+        let stray = "writes: is for a handler with transactional = true";
+        assert_eq!(refusal("writes = ['a']"), stray);
+        assert_eq!(refusal("transactional = false\nwrites = []"), stray);
+        for name in ["", "a$b", "a\\u0000", "system.users"] {
+            let error = refusal(&format!("transactional = true\nwrites = [\"{name}\"]"));
+            assert!(error.ends_with("cannot be a collection of yours"), "{error}");
+        }
     }
 
     #[test]

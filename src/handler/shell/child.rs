@@ -11,6 +11,7 @@ use tokio::time::{Instant, timeout_at};
 use super::command::Prepared;
 use super::environment::Facts;
 use super::group::ProcessGroup;
+use super::head::Written;
 use super::pipes::Pipes;
 use super::tail::Tail;
 use crate::handler::{HandlerContext, StopReason};
@@ -33,6 +34,8 @@ pub(super) struct Ended {
     pub(super) stopped: Option<StopReason>,
     pub(super) stdout: Tail,
     pub(super) stderr: Tail,
+    /// All of stdout, where that is kept.
+    pub(super) written: Option<Written>,
 }
 
 /// Runs `command` for one attempt with `input` on stdin, and sees to it that no process of its group outlives the call.
@@ -68,15 +71,18 @@ pub(super) async fn run(
         pipes.during(end_leftovers(&mut group, leftovers_until)).await;
     }
     pipes.finish_by(Instant::now() + LAST_WORDS).await;
+    let written = pipes.take_written();
     let (stdout, stderr) = pipes.into_tails();
-    Ok(Ended { status, stopped, stdout, stderr })
+    Ok(Ended { status, stopped, stdout, stderr, written })
 }
 
 /// Starts by path, which is cheap in a large process, and where that fails by name: then the operating system searches
 /// by its own rules, and says what it did not find.
 fn start<'i>(command: &Prepared, input: &'i [u8], facts: &Facts) -> io::Result<(Child, Pipes<'i>)> {
+    let kept = command.stdout_kept();
     let by = |program: &OsStr| {
-        let (pipes, ends) = Pipes::open(input)?;
+        let (mut pipes, ends) = Pipes::open(input)?;
+        pipes.keep_stdout(kept);
         let mut command = command.start_of(program, facts);
         ends.give_to(&mut command);
         Ok((command.spawn()?, pipes))

@@ -112,13 +112,24 @@ impl Command {
 pub(super) struct Prepared {
     command: Command,
     surroundings: Vec<(OsString, OsString)>,
+    stdout_kept: Option<usize>,
 }
 
 impl Prepared {
     /// Takes what is inherited from this process' environment as it is now.
     pub(super) fn new(command: Command) -> Self {
         let surroundings = command.surroundings();
-        Prepared { command, surroundings }
+        Prepared { command, surroundings, stdout_kept: None }
+    }
+
+    /// Keeps what its children write to stdout, up to `limit` bytes.
+    pub(super) fn keeping_stdout(self, limit: usize) -> Self {
+        Prepared { stdout_kept: Some(limit), ..self }
+    }
+
+    /// How much of stdout is kept beside its tail, in bytes.
+    pub(super) fn stdout_kept(&self) -> Option<usize> {
+        self.stdout_kept
     }
 
     pub(super) fn command(&self) -> &Command {

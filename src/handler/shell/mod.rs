@@ -23,8 +23,10 @@ mod child;
 mod command;
 mod environment;
 mod group;
+mod head;
 mod pipes;
 mod tail;
+mod transaction;
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -38,6 +40,8 @@ use crate::model::{Envelope, Failure, FailureKind, MAX_ERROR_MESSAGE_BYTES};
 use child::Ended;
 pub use command::Command;
 use command::Prepared;
+use head::Written;
+pub use transaction::ShellTransaction;
 
 /// Data error and configuration error in the numbers of `sysexits.h`: trying again cannot help.
 const REJECTING_CODES: [i32; 2] = [65, 78];
@@ -65,18 +69,27 @@ impl ShellHandler {
 #[async_trait]
 impl Handler for ShellHandler {
     async fn handle(&self, envelope: &Envelope, context: &HandlerContext) -> Outcome {
-        let input = match line_of(envelope) {
-            Ok(input) => input,
-            Err(error) => return Outcome::failed(format!("the envelope cannot be written: {error}")),
-        };
-        let facts = environment::facts(envelope, context.lease_expires_at());
-        match child::run(&self.command, &input, &facts, context).await {
-            Ok(ended) => {
-                let draining = is_interruption(ended.status) && drain_begins(context).await;
-                verdict(&ended, draining)
-            }
-            Err(error) => Outcome::failed(self.command.command().explain_spawn_error(&error)),
+        run(&self.command, envelope, context).await.0
+    }
+}
+
+/// Runs a command for one attempt: what became of it, and its stdout where that is kept.
+async fn run(
+    command: &Prepared,
+    envelope: &Envelope,
+    context: &HandlerContext,
+) -> (Outcome, Option<Written>) {
+    let input = match line_of(envelope) {
+        Ok(input) => input,
+        Err(error) => return (Outcome::failed(format!("the envelope cannot be written: {error}")), None),
+    };
+    let facts = environment::facts(envelope, context.lease_expires_at());
+    match child::run(command, &input, &facts, context).await {
+        Ok(ended) => {
+            let draining = is_interruption(ended.status) && drain_begins(context).await;
+            (verdict(&ended, draining), ended.written)
         }
+        Err(error) => (Outcome::failed(command.command().explain_spawn_error(&error)), None),
     }
 }
 
@@ -151,6 +164,7 @@ mod tests {
             stopped,
             stdout: Tail::new(100),
             stderr: Tail::new(100),
+            written: None,
         };
         ended.stderr.push(stderr.as_bytes());
         ended

@@ -15,6 +15,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::head::{Head, Written};
 use super::tail::Tail;
 
 /// What is kept of each output.
@@ -94,6 +95,16 @@ impl<'i> Pipes<'i> {
             // Whatever is missing then is left out.
             let _ = timeout_at(deadline, self.move_to_the_end()).await;
         }
+    }
+
+    /// Keeps all of stdout beside its tail, up to so many bytes.
+    pub(super) fn keep_stdout(&mut self, limit: Option<usize>) {
+        self.stdout.head = limit.map(Head::new);
+    }
+
+    /// All of stdout, where that is kept.
+    pub(super) fn take_written(&mut self) -> Option<Written> {
+        self.stdout.head.take().map(Head::into_written)
     }
 
     /// What is kept of stdout and stderr.
@@ -194,12 +205,13 @@ impl<'i> Input<'i> {
 struct Output {
     end: End<PipeReader, pipe::Receiver>,
     tail: Tail,
+    head: Option<Head>,
 }
 
 impl Output {
     fn new(end: PipeReader) -> io::Result<Self> {
         never_block(&end)?;
-        Ok(Output { end: End::Plain(end), tail: Tail::new(TAIL_BYTES) })
+        Ok(Output { end: End::Plain(end), tail: Tail::new(TAIL_BYTES), head: None })
     }
 
     /// Reads what is there, but not for ever where something goes on writing.
@@ -227,8 +239,16 @@ impl Output {
     /// The end, or a pipe that breaks, has nothing more to say.
     fn got(&mut self, read: io::Result<usize>, buffer: &[u8]) {
         match read {
-            Ok(count @ 1..) => self.tail.push(&buffer[..count]),
-            _ => self.end = End::Closed,
+            Ok(count @ 1..) => {
+                self.tail.push(&buffer[..count]);
+                if let Some(head) = &mut self.head {
+                    head.push(&buffer[..count]);
+                }
+            }
+            read => {
+                self.end = End::Closed;
+                self.head.iter_mut().filter(|_| read.is_ok()).for_each(Head::ended);
+            }
         }
     }
 }

@@ -13,7 +13,7 @@ const UNAUTHORIZED: i32 = 13;
 /// Transactions were tried on a standalone server.
 const ILLEGAL_OPERATION: i32 = 20;
 /// A unique index refused a document.
-const DUPLICATE_KEY: i32 = 11_000;
+pub(super) const DUPLICATE_KEY: i32 = 11_000;
 /// Two writers met.
 const WRITE_CONFLICT: i32 = 112;
 /// The server gave up after `maxTimeMS`.
@@ -119,7 +119,7 @@ fn kind_of(error: &DriverError) -> ErrorKind {
     }
 }
 
-fn error_code(error: &DriverError) -> Option<i32> {
+pub(super) fn error_code(error: &DriverError) -> Option<i32> {
     match error.kind.as_ref() {
         DriverKind::Command(error) => Some(error.code),
         DriverKind::Write(WriteFailure::WriteError(error)) => Some(error.code),

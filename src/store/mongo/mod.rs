@@ -39,6 +39,7 @@ mod settle;
 mod statistics;
 mod transaction;
 mod watch;
+mod write;
 
 use std::fmt;
 use std::sync::Arc;
@@ -291,6 +292,10 @@ impl Store for MongoStore {
 
     async fn transaction(&self, work: &mut TransactionWork<'_>) -> Result<()> {
         transaction::run(self, work).await
+    }
+
+    fn check_writes(&self, collections: &[String]) -> Result<()> {
+        write::check(self, collections)
     }
 
     async fn append(&self, events: &[NewEvent], now: Timestamp) -> Result<Vec<Appended>> {

@@ -2,6 +2,9 @@
 
 use crate::model::InvalidInput;
 
+/// Behind the prefix, what no application's collection is called.
+const RESERVED: [&str; 2] = ["controls", "history"];
+
 /// The three collections of an outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
@@ -22,6 +25,14 @@ impl Names {
 
     pub(super) fn all(&self) -> [&str; 3] {
         [&self.events, &self.deliveries, &self.key_sequences]
+    }
+
+    /// Whether a collection is the outbox's, or may become so: applications keep their own beside it, perhaps even with
+    /// its prefix.
+    pub(super) fn are_for(&self, collection: &str) -> bool {
+        let prefix = self.events.strip_suffix("events").unwrap_or_default();
+        let reserved = collection.strip_prefix(prefix).is_some_and(|name| RESERVED.contains(&name));
+        reserved || self.all().contains(&collection)
     }
 }
 
@@ -50,6 +61,18 @@ fn is_plain(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_outbox_has_collections_of_its_own() {
+        let names = Names::with_prefix("shop_");
+        for own in ["shop_events", "shop_deliveries", "shop_key_sequences", "shop_controls", "shop_history"] {
+            assert!(names.are_for(own), "{own}");
+        }
+        for other in ["shop_orders", "orders", "events", "history", "shop_Events"] {
+            assert!(!names.are_for(other), "{other}");
+        }
+        assert!(Names::with_prefix("").are_for("events"));
+    }
 
     #[test]
     fn names_are_plain() {

@@ -15,9 +15,9 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::error::{Cause, classify};
-use super::{MongoStore, append, connect, settle};
+use super::{MongoStore, append, connect, settle, write};
 use crate::model::{Appended, Lease, NewEvent, Timestamp};
-use crate::store::{ErrorKind, Fenced, Result, StoreError, Transaction, TransactionWork};
+use crate::store::{ErrorKind, Fenced, Result, StoreError, Transaction, TransactionWork, WriteOperation};
 
 /// Transactions are tried again for this long, the limit that the drivers' specification sets
 /// (<https://github.com/mongodb/specifications/blob/master/source/transactions-convenient-api/transactions-convenient-api.md>).
@@ -118,6 +118,10 @@ impl Transaction for MongoTransaction {
     async fn complete(&mut self, lease: &Lease, now: Timestamp) -> Result<Fenced> {
         self.touched.completed.push(lease.delivery_id.to_string());
         settle::complete_in(&self.store, &mut self.session, lease, now).await
+    }
+
+    async fn write(&mut self, operation: &WriteOperation) -> Result<()> {
+        write::write(&self.store, &mut self.session, operation).await
     }
 
     fn as_any_mut(&mut self) -> &mut dyn Any {

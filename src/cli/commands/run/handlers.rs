@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -16,8 +17,9 @@ use crate::cli::render::table::{Cell, Column};
 use crate::cli::render::time::Times;
 use crate::config::handlers::{HandlerConfig, HandlersFile, Run};
 use crate::dispatch::Subscription;
-use crate::handler::{Command, ShellHandler};
+use crate::handler::{Command, OperationRules, ShellHandler, ShellTransaction};
 use crate::model::TypePattern;
+use crate::store::Store;
 
 /// The handlers of a worker, with what they run.
 pub(super) struct Handlers {
@@ -31,6 +33,8 @@ struct CommandHandler {
     /// None means whatever comes.
     types: Vec<TypePattern>,
     command: Command,
+    /// The collections that a transactional one writes to.
+    writes: Option<Vec<String>>,
     shown: String,
     subscription: Subscription,
 }
@@ -43,7 +47,9 @@ impl Handlers {
     pub(super) fn of(args: &Args) -> CliResult<Handlers> {
         if let Some(path) = &args.file {
             let file = HandlersFile::load(path)?;
-            let handlers = file.handlers.into_iter().map(|config| from_file(config, args)).collect();
+            let file = Arc::new(file);
+            let handlers =
+                file.handlers.iter().map(|config| from_file(config.clone(), &file, args)).collect();
             return Ok(Handlers { origin: format!("{}: ", path.display()), handlers });
         }
         let named = args.handler.clone().zip(args.argv.split_first()).map(|(id, (program, arguments))| {
@@ -66,6 +72,22 @@ impl Handlers {
         for handler in &self.handlers {
             handler.command.check().map_err(|missing| {
                 CliError::usage(format!("{}handler {}: {missing}", self.origin, handler.id))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that what transactional handlers may write to can be written to in this store.
+    ///
+    /// # Errors
+    /// Names the first handler that could never succeed.
+    pub(super) fn check_writes(&self, store: &dyn Store) -> CliResult {
+        for handler in &self.handlers {
+            let Some(writes) = handler.writes.as_deref().filter(|writes| !writes.is_empty()) else {
+                continue;
+            };
+            store.check_writes(writes).map_err(|error| {
+                CliError::usage(format!("{}handler {}: writes: {error}", self.origin, handler.id))
             })?;
         }
         Ok(())
@@ -115,10 +137,10 @@ fn on_the_spot(
     let concurrency = args.concurrency.map(NonZeroUsize::get);
     let subscription = with_defaults(Subscription::new(&*id, ShellHandler::new(command.clone())), args);
     let subscription = given(concurrency, subscription, Subscription::concurrency);
-    CommandHandler { id, types, command, shown, subscription }
+    CommandHandler { id, types, command, writes: None, shown, subscription }
 }
 
-fn from_file(config: HandlerConfig, args: &Args) -> CommandHandler {
+fn from_file(config: HandlerConfig, file: &Arc<HandlersFile>, args: &Args) -> CommandHandler {
     let (command, shown) = match config.run {
         Run::Command { program, arguments } => {
             let shown = [std::slice::from_ref(&program), &arguments[..]].concat().join(" ");
@@ -130,14 +152,30 @@ fn from_file(config: HandlerConfig, args: &Args) -> CommandHandler {
         config.env.into_iter().fold(command.workdir(config.workdir), |c, (name, value)| c.env(name, value));
     let command = config.inherit_env.into_iter().fold(command, Command::inherit_env);
     let subscription =
-        with_defaults(Subscription::new(&*config.id, ShellHandler::new(command.clone())), args);
+        with_defaults(subscription_of(&config.id, config.writes.clone(), &command, file), args);
     let subscription = given(config.concurrency, subscription, Subscription::concurrency);
     let subscription = given(config.timeout, subscription, Subscription::timeout);
     let subscription = given(config.lease, subscription, Subscription::lease);
     let subscription = given(config.kill_after, subscription, Subscription::kill_after);
     let subscription = given(config.max_attempts, subscription, Subscription::max_attempts);
     let subscription = given(config.retry, subscription, Subscription::retry);
-    CommandHandler { id: config.id, types: config.types, command, shown, subscription }
+    let HandlerConfig { id, types, writes, .. } = config;
+    CommandHandler { id, types, command, writes, shown, subscription }
+}
+
+/// A transactional handler's events are for whom the file says, unless they say so themselves.
+fn subscription_of(
+    id: &str,
+    writes: Option<Vec<String>>,
+    command: &Command,
+    file: &Arc<HandlersFile>,
+) -> Subscription {
+    let Some(writes) = writes else { return Subscription::new(id, ShellHandler::new(command.clone())) };
+    let file = file.clone();
+    let subscribers =
+        move |event_type: &str| file.subscribers(event_type).into_iter().map(str::to_owned).collect();
+    let rules = OperationRules::new(writes, Arc::new(subscribers));
+    Subscription::preparing(id, ShellTransaction::new(command.clone(), rules))
 }
 
 fn with_defaults(subscription: Subscription, args: &Args) -> Subscription {
