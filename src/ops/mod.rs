@@ -15,11 +15,11 @@ mod repair;
 #[cfg(test)]
 mod testing;
 
+pub use crate::model::{InvalidRate, Rate};
 pub use bulk::{BulkReport, Item, ItemOutcome, Verdict, classify};
 pub use control::{Control, silent};
 pub use keys::{PruneReport, prune_keys};
 pub use lines::{EventLine, MAX_LINE_BYTES, parse_event_line};
 pub use publish::{HandlersOf, PublishPlan, PublishReport, Stopped, with_handlers};
 pub use purge::{PurgePlan, PurgeReport};
-pub use rate::{InvalidRate, Rate};
 pub use repair::{Bounds, Inapplicable, RepairPlan, repair_each};

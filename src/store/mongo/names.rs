@@ -2,12 +2,13 @@
 
 use crate::model::InvalidInput;
 
-/// The three collections of an outbox.
+/// The four collections of an outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) events: String,
     pub(super) deliveries: String,
     pub(super) key_sequences: String,
+    pub(super) controls: String,
 }
 
 impl Names {
@@ -17,11 +18,12 @@ impl Names {
             events: format!("{prefix}events"),
             deliveries: format!("{prefix}deliveries"),
             key_sequences: format!("{prefix}key_sequences"),
+            controls: format!("{prefix}controls"),
         }
     }
 
-    pub(super) fn all(&self) -> [&str; 3] {
-        [&self.events, &self.deliveries, &self.key_sequences]
+    pub(super) fn all(&self) -> [&str; 4] {
+        [&self.events, &self.deliveries, &self.key_sequences, &self.controls]
     }
 }
 
