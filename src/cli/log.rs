@@ -521,8 +521,24 @@ mod tests {
             let log = log(format, Verbosity::Normal);
             gate_events().iter().filter_map(|event| log.line(event, NOW)).collect()
         };
-        insta::assert_snapshot!(told(LogFormat::Human), @"");
-        insta::assert_snapshot!(told(LogFormat::Json), @"");
+        insta::assert_snapshot!(told(LogFormat::Human), @r#"
+        2025-11-30T18:40:00Z paused     projector until 2025-11-30T19:40:00Z by ana@desk: the shop is closed
+        2025-11-30T18:40:00Z paused     projector by ana@desk
+        2025-11-30T18:40:00Z resumed    projector
+        2025-11-30T18:40:00Z store      no answer; pauses stay as they were
+        2025-11-30T18:40:00Z breaker    projector  10 failures in a row, a rest of 30s: exit status 1: no route
+        2025-11-30T18:40:00Z breaker    projector  one at a time may try
+        2025-11-30T18:40:00Z breaker    projector  closed after 1m
+        "#);
+        insta::assert_snapshot!(told(LogFormat::Json), @r#"
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"paused","handler":"projector","pausedAt":"2025-11-30T18:40:00.120Z","pausedUntil":"2025-11-30T19:40:00.120Z","reason":"the shop is closed","by":"ana@desk"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"paused","handler":"projector","pausedAt":"2025-11-30T18:40:00.120Z","by":"ana@desk"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"resumed","handler":"projector"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"pauses-unknown","error":"no answer"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"breaker-opened","handler":"projector","failures":10,"pauseMs":30000,"error":"exit status 1: no route"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-half-opened","handler":"projector"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-closed","handler":"projector","afterMs":95000}
+        "#);
     }
 
     #[test]

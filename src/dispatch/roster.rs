@@ -560,4 +560,95 @@ mod tests {
         roster.enqueue(0, 0, leased_at, now);
         assert_eq!(roster.patience_ends_at(), Some(leased_at + Duration::from_secs(3)));
     }
+
+    // ---- gates
+
+    fn with_rate(rate: &str) -> Numbered {
+        let nothing = handler_fn(|_| async { Outcome::Succeeded });
+        let subscription = Subscription::new("a", nothing).concurrency(8).rate(rate.parse().unwrap());
+        Roster::new(vec![Arc::new(subscription)], None)
+    }
+
+    #[test]
+    fn a_paused_handler_is_not_asked_for_and_gives_up_what_waits() {
+        let mut roster = roster(&[("a", 2, 60), ("b", 2, 60)], None);
+        roster.start(0, 2);
+        roster.wait(0, 3);
+        roster.wait(1, 1);
+        roster.pause(0, Some(Halt { until: None }));
+        assert_eq!(roster.take_news(), [("a".to_owned(), GateNews::Paused)]);
+        assert_eq!(roster.take_shut_out(), [0, 1, 2]);
+        assert_eq!((roster.running(), roster.waiting()), (2, 1));
+        roster.freed(0, MILLI);
+        roster.finished(0);
+        roster.begin_round();
+        assert_eq!(next(&mut roster, 100), Some((names(&["b"]), 2)));
+        assert_eq!((next(&mut roster, 100), roster.anyone_hungry()), (None, false));
+        roster.pause(0, None);
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 1)));
+    }
+
+    #[test]
+    fn a_pause_ends_with_time_and_the_handler_is_hungry() {
+        let mut roster = roster(&[("a", 2, 60)], None);
+        let until = Instant::now() + Duration::from_secs(60);
+        roster.pause(0, Some(Halt { until: Some(until) }));
+        assert_eq!(roster.gates_open_at(), Some(until));
+        roster.pass_time(until);
+        let news: Vec<_> = roster.take_news().into_iter().map(|(_, news)| news).collect();
+        assert_eq!(news, [GateNews::Paused, GateNews::Resumed]);
+        assert_eq!((next(&mut roster, 100), roster.gates_open_at()), (Some((names(&["a"]), 2)), None));
+    }
+
+    #[test]
+    fn no_more_is_claimed_than_the_rate_lets_start() {
+        let mut roster = with_rate("20/s");
+        roster.begin_round();
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 2)));
+        roster.wait(0, 1);
+        roster.begin_round();
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 1)));
+        roster.wait(0, 1);
+        roster.begin_round();
+        assert_eq!(next(&mut roster, 100), None);
+        assert_eq!((roster.start_next(), roster.start_next()), (Some((0, 0)), Some((0, 0))));
+        roster.wait(0, 1);
+        assert_eq!(roster.start_next(), None);
+        let opens_at = roster.gates_open_at().unwrap();
+        roster.pass_time(opens_at);
+        assert_eq!(roster.start_next(), Some((0, 0)));
+    }
+
+    /// Nobody can say that nothing is due before the rate lets somebody look.
+    #[test]
+    fn a_handler_that_waits_for_its_rate_counts_as_hungry() {
+        let mut roster = with_rate("1/s");
+        roster.start(0, 1);
+        roster.freed(0, MILLI);
+        roster.begin_round();
+        assert_eq!((next(&mut roster, 100), roster.round_is_over()), (None, true));
+        assert!(roster.anyone_hungry());
+        let opens_at = roster.gates_open_at().unwrap();
+        roster.pass_time(opens_at);
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 1)));
+        assert!(!roster.anyone_hungry());
+    }
+
+    #[test]
+    fn behind_an_open_breaker_one_at_a_time_is_claimed_until_it_closes() {
+        let mut roster = roster(&[("a", 8, 60)], None);
+        let now = Instant::now();
+        (0..10).for_each(|_| roster.judge(0, Ending::Badly { error: "no route".into() }, now));
+        roster.begin_round();
+        assert_eq!((next(&mut roster, 100), roster.anyone_hungry()), (None, false));
+        let opens_at = roster.gates_open_at().unwrap();
+        roster.pass_time(opens_at);
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 1)));
+        roster.start(0, 1);
+        roster.finished(0);
+        assert_eq!(next(&mut roster, 100), None);
+        roster.freed(0, MILLI);
+        roster.judge(0, Ending::Well, opens_at);
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 8)));
+    }
 }

@@ -451,7 +451,7 @@ impl Worker {
     }
 
     fn look_for_pauses_at(&self) -> Option<Instant> {
-        let is_idle = self.polling.nothing_due() && self.has_nothing_to_do();
+        let is_idle = self.has_nothing_to_do() && !self.roster.anyone_hungry();
         self.pauses.next_read_at(is_idle).filter(|_| self.phase == Phase::Working)
     }
 

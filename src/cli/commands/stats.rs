@@ -341,8 +341,37 @@ mod tests {
 
     #[test]
     fn what_is_held_up_stands_below() {
-        insta::assert_snapshot!(drawn_with(120, controls()), @"");
-        insta::assert_snapshot!(drawn_with(60, controls()), @"");
+        insta::assert_snapshot!(drawn_with(120, controls()), @r#"
+        HANDLER     PENDING  PARKED  PROCESSING  COMPLETED  DEAD    TOTAL  OLDEST DUE
+        billing           0       0           0          0     0        0
+        projector         7       0           0    1000000     5  1000012  16m ago
+        確認メール        0       0           0          0     0        0
+        (all)             7       0           0    1000000     5  1000012  16m ago
+
+        HELD UP    HOW                SINCE   UNTIL   BY        WHY
+        billing    breaker open       1m ago  in 20s  a:1       12 failures in a row: exit status 1: no route to host
+        billing    breaker half-open  1m ago  now     b:2       12 failures in a row: exit status 1: no route to host
+        projector  paused             3m ago  in 27m  ana@desk  the shop is closed
+        "#);
+        insta::assert_snapshot!(drawn_with(60, controls()), @r#"
+        HANDLER     PENDING  PROCESSING  COMPLETED  DEAD  OLDEST DUE
+        billing           0           0          0     0
+            parked 0  total 0
+        projector         7           0    1000000     5  16m ago
+            parked 0  total 1000012
+        確認メール        0           0          0     0
+            parked 0  total 0
+        (all)             7           0    1000000     5  16m ago
+            parked 0  total 1000012
+
+        HELD UP    HOW                SINCE   UNTIL   BY
+        billing    breaker open       1m ago  in 20s  a:1
+            12 failures in a row: exit status 1: no route to host
+        billing    breaker half-open  1m ago  now     b:2
+            12 failures in a row: exit status 1: no route to host
+        projector  paused             3m ago  in 27m  ana@desk
+            the shop is closed
+        "#);
     }
 
     #[test]
