@@ -110,11 +110,11 @@ fn sentence(report: &PauseReport, pause: &Pause, dry_run: bool, times: &Times) -
     };
     let since = || times.show(pause.paused_at);
     match (&report.before, report.changed, dry_run) {
-        (_, false, _) => format!("{handler} is paused already, since {}, {until}; nothing changed", since()),
-        (None, true, false) => format!("paused {handler} {until}"),
-        (None, true, true) => format!("would pause {handler} {until}"),
-        (Some(_), true, false) => format!("{handler} is paused, since {}, and now {until}", since()),
-        (Some(_), true, true) => format!("{handler} is paused, since {}, and would be {until}", since()),
+        (_, false, _) => format!("{handler} is paused already, since {}, {until}; nothing changed.", since()),
+        (None, true, false) => format!("Paused {handler} {until}."),
+        (None, true, true) => format!("Would pause {handler} {until}."),
+        (Some(_), true, false) => format!("{handler} is paused, since {}, and now {until}.", since()),
+        (Some(_), true, true) => format!("{handler} is paused, since {}, and would be {until}.", since()),
     }
 }
 

@@ -55,12 +55,12 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     let report = ops::resume(store.as_ref(), &args.handler, context.now(), args.dry_run).await?;
     let handler = visible(&args.handler);
     let sentence = match (&report.before, args.dry_run) {
-        (None, _) => format!("{handler} is not paused; nothing changed"),
+        (None, _) => format!("{handler} is not paused; nothing changed."),
         (Some(pause), false) => {
-            format!("resumed {handler}, which was paused {}", described(pause, &context.times()))
+            format!("Resumed {handler}, which was paused {}", described(pause, &context.times()))
         }
         (Some(pause), true) => {
-            format!("would resume {handler}, which is paused {}", described(pause, &context.times()))
+            format!("Would resume {handler}, which is paused {}", described(pause, &context.times()))
         }
     };
     let told = Told { command: "resume", dry_run: args.dry_run, reason: None, sentence };
