@@ -55,6 +55,8 @@ complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "bury" -d 'Give up
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "purge" -d 'Delete what finished long ago'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "keys" -d 'List and prune the counters of ordering keys'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "pause" -d 'Pause a handler for the whole fleet'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "resume" -d 'Let a paused handler go on'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "run" -d 'Be a worker: hand deliveries to commands'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "completions" -d 'Print the completions of a shell'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "man" -d 'Print a manual page, or write all of them'
@@ -397,6 +399,50 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s q -l quiet
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l until -d 'When it resumes by itself: RFC 3339 with an offset, or after how long (30m, 2h, 7d); otherwise never' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l reason -d 'Why; shown to whoever looks at the handler' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -s n -l dry-run -d 'Change nothing, and tell what would change'
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -s n -l dry-run -d 'Change nothing, and tell what would change'
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand resume" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l handler -d 'A handler and the line that `sh -c` runs for it; may be given more than once' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l handlers -d 'A file that describes handlers: see examples/handlers/handlers.toml' -r -F
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l type -d 'The event types that HANDLER is meant for; may be given more than once' -r
@@ -472,19 +518,21 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s q -l quiet -d 
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "setup" -d 'Create or check collections and indexes'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "publish" -d 'Append events'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "list" -d 'List deliveries'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "stats" -d 'Count deliveries by handler and status'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "requeue" -d 'Bring dead deliveries back'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "bury" -d 'Give up pending and processing deliveries'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "purge" -d 'Delete what finished long ago'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "keys" -d 'List and prune the counters of ordering keys'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "run" -d 'Be a worker: hand deliveries to commands'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "completions" -d 'Print the completions of a shell'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "man" -d 'Print a manual page, or write all of them'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "setup" -d 'Create or check collections and indexes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "publish" -d 'Append events'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "list" -d 'List deliveries'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "stats" -d 'Count deliveries by handler and status'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "requeue" -d 'Bring dead deliveries back'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "bury" -d 'Give up pending and processing deliveries'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "purge" -d 'Delete what finished long ago'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "keys" -d 'List and prune the counters of ordering keys'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "pause" -d 'Pause a handler for the whole fleet'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "resume" -d 'Let a paused handler go on'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "run" -d 'Be a worker: hand deliveries to commands'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "man" -d 'Print a manual page, or write all of them'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "list" -d 'List the counters of ordering keys, by key'
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "prune" -d 'Delete the counters of keys that have no delivery any more'

@@ -6,7 +6,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::args::values::duration;
 use super::commands::{
-    bury, completions, keys, list, man, publish, purge, recover, requeue, run, setup, show, stats,
+    bury, completions, keys, list, man, pause, publish, purge, recover, requeue, resume, run, setup, show,
+    stats,
 };
 use super::context::Context;
 use super::docs::Docs;
@@ -158,6 +159,10 @@ pub enum Command {
     Keys(keys::Args),
     #[command(after_long_help = recover::DOCS.after_help())]
     Recover(recover::Args),
+    #[command(after_long_help = pause::DOCS.after_help())]
+    Pause(pause::Args),
+    #[command(after_long_help = resume::DOCS.after_help())]
+    Resume(resume::Args),
     #[command(after_long_help = run::DOCS.after_help())]
     Run(run::Args),
     #[command(after_long_help = completions::DOCS.after_help())]
@@ -193,6 +198,8 @@ impl Command {
             Command::Purge(args) => interrupts.stops_when_insisted(purge::run(context, args, stop)).await,
             Command::Keys(args) => interrupts.stops_when_insisted(keys::run(context, args, stop)).await,
             Command::Recover(args) => interrupts.stops(recover::run(context, args)).await,
+            Command::Pause(args) => interrupts.stops(pause::run(context, args)).await,
+            Command::Resume(args) => interrupts.stops(resume::run(context, args)).await,
         }
     }
 }
@@ -211,6 +218,8 @@ pub fn docs_of(name: &str) -> &'static Docs {
         Some("purge") => &purge::DOCS,
         Some("keys") => &keys::DOCS,
         Some("recover") => &recover::DOCS,
+        Some("pause") => &pause::DOCS,
+        Some("resume") => &resume::DOCS,
         Some("run") => &run::DOCS,
         Some("completions") => &completions::DOCS,
         Some("man") => &man::DOCS,

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::config::redact;
 use crate::dispatch::{Counts, DispatchEvent, Finished, Verdict};
 use crate::handler::Outcome;
-use crate::model::{Failure, Status, Timestamp, short_duration};
+use crate::model::{Failure, Pause, Status, Timestamp, short_duration};
 
 /// The columns that an error takes in a line for people; the store has all of it.
 const ERROR_COLUMNS: usize = 160;
@@ -97,7 +97,10 @@ impl Log {
 fn level_of(event: &DispatchEvent) -> Level {
     match event {
         DispatchEvent::Claimed { .. } | DispatchEvent::HandedBack { .. } => Level::Debug,
-        DispatchEvent::StoreFailing { .. } | DispatchEvent::WakeUpsLost { .. } => Level::Warn,
+        DispatchEvent::StoreFailing { .. }
+        | DispatchEvent::WakeUpsLost { .. }
+        | DispatchEvent::PausesUnknown { .. }
+        | DispatchEvent::BreakerOpened { .. } => Level::Warn,
         DispatchEvent::Finished(finished) => match finished.verdict {
             Verdict::Completed | Verdict::Released => Level::Info,
             Verdict::Retrying { .. } | Verdict::LeaseLost { .. } => Level::Warn,
@@ -105,6 +108,10 @@ fn level_of(event: &DispatchEvent) -> Level {
         },
         DispatchEvent::Started { .. }
         | DispatchEvent::StoreRecovered { .. }
+        | DispatchEvent::Paused { .. }
+        | DispatchEvent::Resumed { .. }
+        | DispatchEvent::BreakerHalfOpened { .. }
+        | DispatchEvent::BreakerClosed { .. }
         | DispatchEvent::Draining { .. }
         | DispatchEvent::Stopping { .. }
         | DispatchEvent::Stopped { .. } => Level::Info,
@@ -138,6 +145,25 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
         }
         DispatchEvent::StoreRecovered { after } => {
             (Meaning::Plain, "store", format!("answers again after {}", short_duration(*after)))
+        }
+        DispatchEvent::Paused { pause } => (Meaning::Plain, "paused", words_for_pause(pause)),
+        DispatchEvent::Resumed { handler } => (Meaning::Plain, "resumed", visible(handler)),
+        DispatchEvent::PausesUnknown { error } => {
+            let rest = format!("{}; pauses stay as they were", one_line(&error.to_string()));
+            (Meaning::Warning, "store", rest)
+        }
+        DispatchEvent::BreakerOpened { handler, failures, pause, error } => {
+            let (handler, pause) = (visible(handler), elapsed(*pause));
+            let rest =
+                format!("{handler}  {failures} failures in a row, a rest of {pause}: {}", one_line(error));
+            (Meaning::Warning, "breaker", rest)
+        }
+        DispatchEvent::BreakerHalfOpened { handler } => {
+            (Meaning::Plain, "breaker", format!("{}  one at a time may try", visible(handler)))
+        }
+        DispatchEvent::BreakerClosed { handler, after } => {
+            let rest = format!("{}  closed after {}", visible(handler), short_duration(*after));
+            (Meaning::Plain, "breaker", rest)
         }
         DispatchEvent::Draining { running: 0, .. } => (Meaning::Plain, "draining", "nothing runs".to_owned()),
         DispatchEvent::Draining { running, grace } => {
@@ -177,6 +203,12 @@ fn words_for_verdict(finished: &Finished, now: Timestamp) -> (Meaning, &'static 
             (Meaning::Warning, "lease lost", detail)
         }
     }
+}
+
+fn words_for_pause(pause: &Pause) -> String {
+    let until = pause.paused_until.map(|until| format!(" until {}", seconds(until))).unwrap_or_default();
+    let reason = pause.reason.as_deref().map(|reason| format!(": {}", one_line(reason))).unwrap_or_default();
+    format!("{}{until} by {}{reason}", visible(&pause.handler), visible(&pause.by))
 }
 
 /// The first and the last line of an error: the first says how it ended, the last one usually what is wrong.
@@ -244,6 +276,12 @@ enum JsonEvent<'a> {
     WakeUpsLost { error: String },
     StoreFailing { error: String },
     StoreRecovered { after_ms: u64 },
+    Paused(&'a Pause),
+    Resumed { handler: &'a str },
+    PausesUnknown { error: String },
+    BreakerOpened { handler: &'a str, failures: u32, pause_ms: u64, error: String },
+    BreakerHalfOpened { handler: &'a str },
+    BreakerClosed { handler: &'a str, after_ms: u64 },
     Draining { running: usize, grace_ms: u64 },
     Stopping { running: usize },
     Stopped { claimed: u64, completed: u64, retried: u64, dead: u64, released: u64, lease_lost: u64 },
@@ -291,6 +329,21 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
             JsonEvent::StoreFailing { error: redact(&error.to_string()) }
         }
         DispatchEvent::StoreRecovered { after } => JsonEvent::StoreRecovered { after_ms: millis(*after) },
+        DispatchEvent::Paused { pause } => JsonEvent::Paused(pause),
+        DispatchEvent::Resumed { handler } => JsonEvent::Resumed { handler },
+        DispatchEvent::PausesUnknown { error } => {
+            JsonEvent::PausesUnknown { error: redact(&error.to_string()) }
+        }
+        DispatchEvent::BreakerOpened { handler, failures, pause, error } => JsonEvent::BreakerOpened {
+            handler,
+            failures: *failures,
+            pause_ms: millis(*pause),
+            error: redact(error),
+        },
+        DispatchEvent::BreakerHalfOpened { handler } => JsonEvent::BreakerHalfOpened { handler },
+        DispatchEvent::BreakerClosed { handler, after } => {
+            JsonEvent::BreakerClosed { handler, after_ms: millis(*after) }
+        }
         DispatchEvent::Draining { running, grace } => {
             JsonEvent::Draining { running: *running, grace_ms: millis(*grace) }
         }
@@ -432,6 +485,59 @@ mod tests {
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"draining","running":1,"graceMs":30000}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopping","running":2}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopped","claimed":4,"completed":2,"retried":1,"dead":1,"released":0,"leaseLost":0}
+        "#);
+    }
+
+    /// What holds handlers up.
+    fn gate_events() -> Vec<DispatchEvent> {
+        let handler = || "projector".to_owned();
+        let pause = Pause {
+            handler: handler(),
+            paused_at: NOW,
+            paused_until: Some(NOW.saturating_add(Duration::from_secs(3_600))),
+            reason: Some("the shop is closed".into()),
+            by: "ana@desk".into(),
+        };
+        let error = Arc::new(StoreError::new(ErrorKind::Unavailable, "no answer"));
+        vec![
+            DispatchEvent::Paused { pause: pause.clone() },
+            DispatchEvent::Paused { pause: Pause { paused_until: None, reason: None, ..pause } },
+            DispatchEvent::Resumed { handler: handler() },
+            DispatchEvent::PausesUnknown { error },
+            DispatchEvent::BreakerOpened {
+                handler: handler(),
+                failures: 10,
+                pause: Duration::from_secs(30),
+                error: "exit status 1: no route".into(),
+            },
+            DispatchEvent::BreakerHalfOpened { handler: handler() },
+            DispatchEvent::BreakerClosed { handler: handler(), after: Duration::from_secs(95) },
+        ]
+    }
+
+    #[test]
+    fn what_holds_handlers_up_is_told() {
+        let told = |format| -> String {
+            let log = log(format, Verbosity::Normal);
+            gate_events().iter().filter_map(|event| log.line(event, NOW)).collect()
+        };
+        insta::assert_snapshot!(told(LogFormat::Human), @r#"
+        2025-11-30T18:40:00Z paused     projector until 2025-11-30T19:40:00Z by ana@desk: the shop is closed
+        2025-11-30T18:40:00Z paused     projector by ana@desk
+        2025-11-30T18:40:00Z resumed    projector
+        2025-11-30T18:40:00Z store      no answer; pauses stay as they were
+        2025-11-30T18:40:00Z breaker    projector  10 failures in a row, a rest of 30s: exit status 1: no route
+        2025-11-30T18:40:00Z breaker    projector  one at a time may try
+        2025-11-30T18:40:00Z breaker    projector  closed after 1m
+        "#);
+        insta::assert_snapshot!(told(LogFormat::Json), @r#"
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"paused","handler":"projector","pausedAt":"2025-11-30T18:40:00.120Z","pausedUntil":"2025-11-30T19:40:00.120Z","reason":"the shop is closed","by":"ana@desk"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"paused","handler":"projector","pausedAt":"2025-11-30T18:40:00.120Z","by":"ana@desk"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"resumed","handler":"projector"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"pauses-unknown","error":"no answer"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"breaker-opened","handler":"projector","failures":10,"pauseMs":30000,"error":"exit status 1: no route"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-half-opened","handler":"projector"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-closed","handler":"projector","afterMs":95000}
         "#);
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::handler::Outcome;
-use crate::model::{Delivery, DeliveryId, EventId, Failure, Timestamp};
+use crate::model::{Delivery, DeliveryId, EventId, Failure, Pause, Timestamp};
 use crate::store::StoreError;
 
 /// Something happened. The stream of these feeds logs and metrics alike.
@@ -43,6 +43,44 @@ pub enum DispatchEvent {
     /// The store answers again.
     StoreRecovered {
         /// How long it did not.
+        after: Duration,
+    },
+    /// An operator has paused a handler: what it runs goes on, and nothing of it is claimed.
+    Paused {
+        /// The pause.
+        pause: Pause,
+    },
+    /// A handler is not paused any more.
+    Resumed {
+        /// The handler.
+        handler: String,
+    },
+    /// The store cannot tell which handlers are paused; what was known goes on. Told once until it can.
+    PausesUnknown {
+        /// Why.
+        error: Arc<StoreError>,
+    },
+    /// A handler keeps failing: nothing of it is claimed for a while. Also when a probe failed.
+    BreakerOpened {
+        /// The handler.
+        handler: String,
+        /// How many attempts failed in a row.
+        failures: u32,
+        /// For how long.
+        pause: Duration,
+        /// What the latest attempt said.
+        error: String,
+    },
+    /// A handler that kept failing is probed, with one delivery at a time.
+    BreakerHalfOpened {
+        /// The handler.
+        handler: String,
+    },
+    /// A handler that kept failing has succeeded.
+    BreakerClosed {
+        /// The handler.
+        handler: String,
+        /// How long after its breaker opened.
         after: Duration,
     },
     /// The worker takes on nothing new and lets what runs go on for a while.

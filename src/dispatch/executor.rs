@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::attempt::{self, Conclusion};
 use super::backoff::Backoff;
+use super::breaker::Ending;
 use super::claim::Task;
 use super::event::{Finished, Verdict};
 use super::settler::Settler;
@@ -50,28 +51,37 @@ pub(super) struct Assignment {
 pub(super) struct Slot {
     handler: usize,
     since: Instant,
+    ending: Option<Ending>,
     freed: mpsc::UnboundedSender<Freed>,
 }
 
 /// A slot that is free again.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Freed {
     /// The handler's place in the roster.
     pub(super) handler: usize,
     /// How long the slot was taken.
     pub(super) elapsed: Duration,
+    /// How the attempt ended, if that says something about its handler.
+    pub(super) ending: Option<Ending>,
 }
 
 impl Slot {
     pub(super) fn new(handler: usize, freed: mpsc::UnboundedSender<Freed>) -> Self {
-        Slot { handler, since: Instant::now(), freed }
+        Slot { handler, since: Instant::now(), ending: None, freed }
+    }
+
+    /// The attempt ended so.
+    fn leave(mut self, conclusion: &Conclusion) {
+        self.ending = ending_of(conclusion);
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         // Nobody listens when the worker is gone.
-        let _ = self.freed.send(Freed { handler: self.handler, elapsed: self.since.elapsed() });
+        let ending = self.ending.take();
+        let _ = self.freed.send(Freed { handler: self.handler, elapsed: self.since.elapsed(), ending });
     }
 }
 
@@ -103,7 +113,9 @@ pub(super) async fn execute(
         Task::Bury(failure) => Conclusion::Outcome(Outcome::Rejected(failure)),
         Task::Release => Conclusion::Outcome(Outcome::Released),
     };
-    drop(slot);
+    if let Some(slot) = slot {
+        slot.leave(&conclusion);
+    }
     let verdict = held.record(conclusion, &subscription.retry).await;
     Finished::new(&held.delivery, max_attempts, started.elapsed(), verdict)
 }
@@ -205,6 +217,22 @@ impl Held {
             }
             store::Outcome::Release | store::Outcome::ExtendLease { .. } => false,
         }
+    }
+}
+
+/// What the end of an attempt says about its handler; nothing, when it was stopped or lost before it said anything.
+fn ending_of(conclusion: &Conclusion) -> Option<Ending> {
+    let outcome = match conclusion {
+        Conclusion::Committed => return Some(Ending::Well),
+        Conclusion::LeaseLost(None) => return None,
+        Conclusion::Outcome(outcome) | Conclusion::LeaseLost(Some(outcome)) => outcome,
+    };
+    match outcome {
+        Outcome::Succeeded => Some(Ending::Well),
+        Outcome::Failed(failure) | Outcome::Rejected(failure) => {
+            Some(Ending::Badly { error: failure.message.clone() })
+        }
+        Outcome::Released => None,
     }
 }
 

@@ -4,13 +4,18 @@
 //! next. What was claimed ahead (`pace` says how much) waits in a queue of its handler (`roster`). Each delivery runs in
 //! a task of its own (`executor`) with its time-out and its lease; outcomes of all of them reach the store through one
 //! queue (`settler`), which writes together what came together. While there is nothing to do the store may wake the
-//! worker (`wake`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
+//! worker (`wake`). A handler that an operator paused, that keeps failing, or that has a rate is held back at its gate
+//! (`gate`); pauses are read, and breakers reported, beside the work (`controls`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
 
 mod attempt;
 mod backoff;
+mod breaker;
+mod bucket;
 mod claim;
+mod controls;
 mod event;
 mod executor;
+mod gate;
 mod health;
 mod pace;
 mod polling;
@@ -34,6 +39,7 @@ use crate::clock::Clock;
 use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
+pub use breaker::BreakerPolicy;
 pub use event::{Counts, DispatchEvent, Finished, Verdict};
 pub use subscription::{Limits, MIN_LEASE, Subscription};
 

@@ -4,7 +4,8 @@
 //! for several handlers asks for no more than the least of their free slots. So handlers that are idle share one
 //! probe, and a handler that has work to do is *hungry* and claims by itself: for all its free slots, and for what its
 //! pace lets it claim ahead. What was claimed waits in a queue of its handler, so that a slot that becomes free has its
-//! next delivery at once and a handler whose slots are taken holds nobody else back.
+//! next delivery at once and a handler whose slots are taken holds nobody else back. Each handler has a gate, which may let
+//! nothing through or so many: no more is claimed than it lets start.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
@@ -12,6 +13,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::breaker::Ending;
+use super::gate::{Gate, GateNews, Halt};
 use super::pace::{Pace, Smoothed};
 use super::subscription::Subscription;
 
@@ -34,6 +37,8 @@ pub(super) struct Roster<W> {
     round: Vec<Vec<usize>>,
     /// Seconds that a claim takes which brings something.
     claim_time: Smoothed,
+    /// What happened at the gates, and of whom.
+    news: Vec<(usize, GateNews)>,
 }
 
 /// A handler at work.
@@ -44,6 +49,7 @@ struct Station<W> {
     waiting: VecDeque<Waiting<W>>,
     is_hungry: bool,
     pace: Pace,
+    gate: Gate,
 }
 
 #[derive(Debug)]
@@ -56,11 +62,31 @@ struct Waiting<W> {
 impl<W> Station<W> {
     fn new(subscription: Arc<Subscription>, limit: usize) -> Self {
         let pace = Pace::new(subscription.concurrency.min(limit), subscription.lease);
-        Station { subscription, running: 0, waiting: VecDeque::new(), is_hungry: false, pace }
+        let gate = Gate::new(&subscription, Instant::now());
+        Station { subscription, running: 0, waiting: VecDeque::new(), is_hungry: false, pace, gate }
     }
 
-    fn free(&self) -> usize {
+    fn slots(&self) -> usize {
         self.subscription.concurrency.saturating_sub(self.running)
+    }
+
+    /// How many may start now.
+    fn free(&self) -> usize {
+        self.slots().min(self.gate.lets_through(self.running))
+    }
+
+    /// How many more its gate would let start than wait already.
+    fn let_through(&self) -> usize {
+        self.gate.lets_through(self.running).saturating_sub(self.waiting.len())
+    }
+
+    /// How many to ask for when nothing is known of its pace.
+    fn claimable(&self) -> usize {
+        self.free().min(self.let_through())
+    }
+
+    fn is_longing(&self) -> bool {
+        self.is_hungry && !self.gate.is_shut()
     }
 }
 
@@ -87,6 +113,7 @@ impl<W> Roster<W> {
             start_turn: 0,
             round: Vec::new(),
             claim_time: Smoothed::default(),
+            news: Vec::new(),
         }
     }
 
@@ -118,7 +145,11 @@ impl<W> Roster<W> {
     /// Begins a round of probes for all handlers that are idle, those with equal leases together.
     pub(super) fn begin_round(&mut self) {
         let mut groups: BTreeMap<Duration, Vec<usize>> = BTreeMap::new();
-        let idle = |station: &Station<W>| !station.is_hungry && station.free() > 0;
+        // Those that only wait for their rate claim when it lets them; till then nobody can say that nothing is due.
+        for station in self.stations.iter_mut().filter(|station| station.slots() > 0) {
+            station.is_hungry |= station.gate.is_held_by_rate();
+        }
+        let idle = |station: &Station<W>| !station.is_hungry && station.claimable() > 0;
         for (i, station) in self.stations.iter().enumerate().filter(|(_, station)| idle(station)) {
             groups.entry(station.subscription.lease).or_default().push(i);
         }
@@ -130,7 +161,7 @@ impl<W> Roster<W> {
     }
 
     pub(super) fn anyone_hungry(&self) -> bool {
-        self.stations.iter().any(|station| station.is_hungry)
+        self.stations.iter().any(Station::is_longing)
     }
 
     /// The next claim, of at most `allowance` deliveries; `None` when no one wants or can take anything now.
@@ -148,8 +179,8 @@ impl<W> Roster<W> {
         }
         loop {
             let mut members = self.round.pop()?;
-            members.retain(|&i| self.stations[i].free() > 0);
-            let least = members.iter().map(|&i| self.stations[i].free()).min().unwrap_or(0);
+            members.retain(|&i| self.stations[i].claimable() > 0);
+            let least = members.iter().map(|&i| self.stations[i].claimable()).min().unwrap_or(0);
             if least > 0 {
                 return Some(self.plan(members, room.min(least)));
             }
@@ -176,12 +207,13 @@ impl<W> Roster<W> {
         if free == 0 && waiting * 2 >= ahead {
             return 0;
         }
-        (free + ahead).saturating_sub(waiting).min(free.max(ahead.div_ceil(2)))
+        let wanted = (free + ahead).saturating_sub(waiting).min(free.max(ahead.div_ceil(2)));
+        wanted.min(station.let_through())
     }
 
     /// How many deliveries of a handler may wait. The hungry take turns, so that so many claims pass between two of one.
     fn ahead(&self, station: &Station<W>) -> usize {
-        let hungry = self.stations.iter().filter(|station| station.is_hungry).count().max(1);
+        let hungry = self.stations.iter().filter(|station| station.is_longing()).count().max(1);
         let ahead = station.pace.ahead(self.claim_time.get().unwrap_or(0.0) * hungry as f64);
         ahead.min((MOST_WAITING + station.waiting.len()).saturating_sub(self.waiting))
     }
@@ -204,6 +236,51 @@ impl<W> Roster<W> {
             // It brought as much as it asked for: there may be more for any of its handlers.
             self.stations[i].is_hungry |= count >= plan.limit;
         }
+    }
+
+    // ---- gates -------------------------------------------------------------------------------------------------
+
+    /// Lets time pass at the gates: nothing else here knows of it.
+    pub(super) fn pass_time(&mut self, now: Instant) {
+        for index in 0..self.stations.len() {
+            let news = self.stations[index].gate.pass_time(now);
+            news.into_iter().for_each(|news| self.note(index, news));
+        }
+    }
+
+    /// A handler is paused, or is not.
+    pub(super) fn pause(&mut self, index: usize, pause: Option<Halt>) {
+        if let Some(news) = self.stations[index].gate.pause(pause) {
+            self.note(index, news);
+        }
+    }
+
+    /// An attempt ended in a way that says something about its handler.
+    pub(super) fn judge(&mut self, index: usize, ending: Ending, now: Instant) {
+        if let Some(news) = self.stations[index].gate.ended(ending, now) {
+            self.note(index, news);
+        }
+    }
+
+    /// What waited behind a gate may be due at once: a round of probes would come late for it.
+    fn note(&mut self, index: usize, news: GateNews) {
+        self.stations[index].is_hungry |= !self.stations[index].gate.is_shut();
+        self.news.push((index, news));
+    }
+
+    /// What happened at the gates since the last call, with the names of the handlers.
+    pub(super) fn take_news(&mut self) -> Vec<(String, GateNews)> {
+        let news = std::mem::take(&mut self.news);
+        news.into_iter().map(|(i, news)| (self.stations[i].subscription.handler().to_owned(), news)).collect()
+    }
+
+    /// When the first gate opens, or lets more through, as time passes.
+    pub(super) fn gates_open_at(&self) -> Option<Instant> {
+        let opens_at = |station: &Station<W>| {
+            let wants = station.slots() > 0 && (station.is_hungry || !station.waiting.is_empty());
+            station.gate.opens_at(wants)
+        };
+        self.stations.iter().filter_map(opens_at).min()
     }
 
     // ---- what waits and what runs ------------------------------------------------------------------------------
@@ -230,6 +307,7 @@ impl<W> Roster<W> {
         let work = station.waiting.pop_front()?.work;
         station.running += 1;
         station.pace.started();
+        station.gate.started();
         self.running += 1;
         self.waiting -= 1;
         Some((next, work))
@@ -264,6 +342,14 @@ impl<W> Roster<W> {
         }
         self.waiting -= overdue.len();
         overdue
+    }
+
+    /// What waits for handlers whose gate is shut, so that others can have it.
+    pub(super) fn take_shut_out(&mut self) -> Vec<W> {
+        let shut = self.stations.iter_mut().filter(|station| station.gate.is_shut());
+        let out: Vec<W> = shut.flat_map(|station| station.waiting.drain(..)).map(|one| one.work).collect();
+        self.waiting -= out.len();
+        out
     }
 
     /// Everything that waits.
@@ -473,5 +559,96 @@ mod tests {
         let now = leased_at + Duration::from_millis(2_500);
         roster.enqueue(0, 0, leased_at, now);
         assert_eq!(roster.patience_ends_at(), Some(leased_at + Duration::from_secs(3)));
+    }
+
+    // ---- gates
+
+    fn with_rate(rate: &str) -> Numbered {
+        let nothing = handler_fn(|_| async { Outcome::Succeeded });
+        let subscription = Subscription::new("a", nothing).concurrency(8).rate(rate.parse().unwrap());
+        Roster::new(vec![Arc::new(subscription)], None)
+    }
+
+    #[test]
+    fn a_paused_handler_is_not_asked_for_and_gives_up_what_waits() {
+        let mut roster = roster(&[("a", 2, 60), ("b", 2, 60)], None);
+        roster.start(0, 2);
+        roster.wait(0, 3);
+        roster.wait(1, 1);
+        roster.pause(0, Some(Halt { until: None }));
+        assert_eq!(roster.take_news(), [("a".to_owned(), GateNews::Paused)]);
+        assert_eq!(roster.take_shut_out(), [0, 1, 2]);
+        assert_eq!((roster.running(), roster.waiting()), (2, 1));
+        roster.freed(0, MILLI);
+        roster.finished(0);
+        roster.begin_round();
+        assert_eq!(next(&mut roster, 100), Some((names(&["b"]), 2)));
+        assert_eq!((next(&mut roster, 100), roster.anyone_hungry()), (None, false));
+        roster.pause(0, None);
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 1)));
+    }
+
+    #[test]
+    fn a_pause_ends_with_time_and_the_handler_is_hungry() {
+        let mut roster = roster(&[("a", 2, 60)], None);
+        let until = Instant::now() + Duration::from_secs(60);
+        roster.pause(0, Some(Halt { until: Some(until) }));
+        assert_eq!(roster.gates_open_at(), Some(until));
+        roster.pass_time(until);
+        let news: Vec<_> = roster.take_news().into_iter().map(|(_, news)| news).collect();
+        assert_eq!(news, [GateNews::Paused, GateNews::Resumed]);
+        assert_eq!((next(&mut roster, 100), roster.gates_open_at()), (Some((names(&["a"]), 2)), None));
+    }
+
+    #[test]
+    fn no_more_is_claimed_than_the_rate_lets_start() {
+        let mut roster = with_rate("20/s");
+        roster.begin_round();
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 2)));
+        roster.wait(0, 1);
+        roster.begin_round();
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 1)));
+        roster.wait(0, 1);
+        roster.begin_round();
+        assert_eq!(next(&mut roster, 100), None);
+        assert_eq!((roster.start_next(), roster.start_next()), (Some((0, 0)), Some((0, 0))));
+        roster.wait(0, 1);
+        assert_eq!(roster.start_next(), None);
+        let opens_at = roster.gates_open_at().unwrap();
+        roster.pass_time(opens_at);
+        assert_eq!(roster.start_next(), Some((0, 0)));
+    }
+
+    /// Nobody can say that nothing is due before the rate lets somebody look.
+    #[test]
+    fn a_handler_that_waits_for_its_rate_counts_as_hungry() {
+        let mut roster = with_rate("1/s");
+        roster.start(0, 1);
+        roster.freed(0, MILLI);
+        roster.begin_round();
+        assert_eq!((next(&mut roster, 100), roster.round_is_over()), (None, true));
+        assert!(roster.anyone_hungry());
+        let opens_at = roster.gates_open_at().unwrap();
+        roster.pass_time(opens_at);
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 1)));
+        assert!(!roster.anyone_hungry());
+    }
+
+    #[test]
+    fn behind_an_open_breaker_one_at_a_time_is_claimed_until_it_closes() {
+        let mut roster = roster(&[("a", 8, 60)], None);
+        let now = Instant::now();
+        (0..10).for_each(|_| roster.judge(0, Ending::Badly { error: "no route".into() }, now));
+        roster.begin_round();
+        assert_eq!((next(&mut roster, 100), roster.anyone_hungry()), (None, false));
+        let opens_at = roster.gates_open_at().unwrap();
+        roster.pass_time(opens_at);
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 1)));
+        roster.start(0, 1);
+        roster.finished(0);
+        assert_eq!(next(&mut roster, 100), None);
+        roster.freed(0, MILLI);
+        roster.judge(0, Ending::Well, opens_at);
+        assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 8)));
     }
 }

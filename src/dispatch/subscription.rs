@@ -4,9 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::breaker::BreakerPolicy;
 use super::tempo::Tempo;
 use crate::handler::{Handler, PreparingHandler, TransactionalHandler};
-use crate::model::{InvalidInput, RetryPolicy};
+use crate::model::{InvalidInput, Rate, RetryPolicy};
 
 /// The shortest lease: below it the pauses of a busy machine look like the death of a worker.
 pub const MIN_LEASE: Duration = Duration::from_secs(1);
@@ -21,6 +22,8 @@ pub struct Subscription {
     pub(super) lease: Duration,
     pub(super) max_attempts: u32,
     pub(super) retry: RetryPolicy,
+    pub(super) breaker: Option<BreakerPolicy>,
+    pub(super) rate: Option<Rate>,
     kill_after: Duration,
 }
 
@@ -35,6 +38,10 @@ pub struct Limits {
     pub lease: Duration,
     /// After how many attempts a delivery is dead.
     pub max_attempts: u32,
+    /// When its circuit breaker opens, if it has one.
+    pub breaker: Option<BreakerPolicy>,
+    /// How often an attempt begins at the most.
+    pub rate: Option<Rate>,
 }
 
 /// What does the work.
@@ -47,7 +54,7 @@ pub(super) enum Work {
 
 impl Subscription {
     /// The deliveries of `handler`, handled by `work`: one at a time, within 30 seconds, under leases of 60 seconds, at
-    /// most 5 attempts with the default back-off.
+    /// most 5 attempts with the default back-off, behind a circuit breaker with the default policy.
     pub fn new(handler: impl Into<String>, work: impl Handler + 'static) -> Self {
         Subscription::with(handler.into(), Work::Plain(Arc::new(work)))
     }
@@ -74,6 +81,8 @@ impl Subscription {
             lease: Duration::from_secs(60),
             max_attempts: 5,
             retry: RetryPolicy::default(),
+            breaker: Some(BreakerPolicy::default()),
+            rate: None,
             kill_after: Duration::from_secs(5),
         }
     }
@@ -109,6 +118,19 @@ impl Subscription {
         self
     }
 
+    /// When this worker leaves the handler alone for a while because it keeps failing; never when `None`.
+    pub fn breaker(mut self, policy: impl Into<Option<BreakerPolicy>>) -> Self {
+        self.breaker = policy.into();
+        self
+    }
+
+    /// How often an attempt begins at the most, in this worker. They come evenly: no more than a tenth of a second's worth at
+    /// once.
+    pub fn rate(mut self, rate: Rate) -> Self {
+        self.rate = Some(rate);
+        self
+    }
+
     /// How long an attempt that was asked to stop may take to end before it is ended by force; at most a quarter of the
     /// lease. 5 seconds unless set.
     pub fn kill_after(mut self, kill_after: Duration) -> Self {
@@ -123,6 +145,8 @@ impl Subscription {
             timeout: self.timeout,
             lease: self.lease,
             max_attempts: self.max_attempts,
+            breaker: self.breaker,
+            rate: self.rate,
         }
     }
 
@@ -147,7 +171,18 @@ impl Subscription {
         if self.lease < MIN_LEASE {
             return refuse("lease", format!("must be at least {}", humantime::format_duration(MIN_LEASE)));
         }
-        Ok(())
+        self.breaker.map_or(Ok(()), |policy| match policy {
+            BreakerPolicy { failures: 0, .. } => {
+                refuse("failures of the breaker", "must be at least 1".into())
+            }
+            BreakerPolicy { pause, .. } if pause.is_zero() => {
+                refuse("pause of the breaker", "must be more than zero".into())
+            }
+            BreakerPolicy { pause, max, .. } if pause > max => {
+                refuse("pause of the breaker", "must not be longer than its longest pause".into())
+            }
+            _ => Ok(()),
+        })
     }
 
     pub(super) fn tempo(&self) -> Tempo {
@@ -169,6 +204,8 @@ impl fmt::Debug for Subscription {
             .field("lease", &self.lease)
             .field("max_attempts", &self.max_attempts)
             .field("retry", &self.retry)
+            .field("breaker", &self.breaker)
+            .field("rate", &self.rate)
             .finish_non_exhaustive()
     }
 }

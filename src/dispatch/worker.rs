@@ -13,16 +13,19 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::breaker::Turn;
 use super::claim::{self, Found, Haul, Task};
+use super::controls::{Pauses, Reports};
 use super::event::{Counts, DispatchEvent, Finished, Verdict};
 use super::executor::{Assignment, Freed, Slot, Surroundings, execute, hand_back};
+use super::gate::{GateNews, Halt};
 use super::health::{self, Health, StoreNews};
 use super::polling::Polling;
 use super::roster::{Plan, Roster};
 use super::settler::{self, Settler};
 use super::wake::{Wake, WakeUps};
 use super::{DispatchOptions, Dispatcher, Signals, StopWhen};
-use crate::model::{Filter, ListQuery, SortBy};
+use crate::model::{Filter, ListQuery, Pause, SortBy};
 use crate::store::{ClaimRequest, Claimed, ErrorKind, Result, Store, StoreError};
 
 /// How many events may wait for their reader before nothing new is taken on.
@@ -51,6 +54,8 @@ pub(super) struct Worker {
     wake_ups: WakeUps,
     inquiry: Option<BoxFuture<'static, Answer>>,
     polling: Polling,
+    pauses: Pauses,
+    reports: Reports,
     health: Health,
     news: mpsc::UnboundedReceiver<StoreNews>,
     events: mpsc::Sender<DispatchEvent>,
@@ -90,6 +95,7 @@ enum Step {
     Answered(Answer),
     Woken(Wake),
     News(StoreNews),
+    Pauses(Result<Vec<Pause>, Arc<StoreError>>),
     ForgetInquiry,
     Told,
     LookAgain,
@@ -103,10 +109,13 @@ impl Worker {
         let (settler, writer) = Settler::start(store.clone(), clock.clone(), report, watch_busy);
         let (slots, freed) = mpsc::unbounded_channel();
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
+        let reports = Reports::start(store.clone(), clock.clone(), options.owner.clone());
         Worker {
             surroundings: Surroundings { store, clock, settler, draining, stopping },
             roster: Roster::new(subscriptions, options.concurrency),
             polling: Polling::new(options.poll_interval),
+            pauses: Pauses::new(options.poll_interval),
+            reports,
             options,
             signals,
             phase: Phase::Working,
@@ -133,16 +142,19 @@ impl Worker {
             handlers: self.roster.names(),
         });
         loop {
+            self.attend_to_the_gates();
             self.attend_to_the_waiting();
             self.inquire();
             if self.is_over() {
                 break;
             }
             self.listen_while_idle();
+            self.look_for_pauses();
             let step = self.next_step().await;
             self.take(step);
         }
-        self.tell(DispatchEvent::Stopped { counts: self.counts });
+        self.reports.end().await;
+        self.outbox.push_back(DispatchEvent::Stopped { counts: self.counts });
         for event in self.outbox {
             if self.events.send(event).await.is_err() {
                 break;
@@ -154,6 +166,8 @@ impl Worker {
     async fn next_step(&mut self) -> Step {
         let look_again_at = self.look_again_at();
         let patience_ends_at = self.roster.patience_ends_at();
+        let gates_open_at = self.roster.gates_open_at().filter(|_| self.phase == Phase::Working);
+        let look_for_pauses_at = self.look_for_pauses_at();
         let (drain_ends_at, forget_at) = match self.phase {
             Phase::Working => (None, None),
             Phase::Draining(until) => (Some(until), None),
@@ -169,10 +183,13 @@ impl Worker {
             answer = answer_to(&mut self.inquiry) => Step::Answered(answer),
             () = sleep_until_some(forget_at) => Step::ForgetInquiry,
             Some(news) = self.news.recv() => Step::News(news),
+            answer = self.pauses.answer() => Step::Pauses(answer),
             () = deliver(&self.events, &mut self.outbox), if !self.outbox.is_empty() => Step::Told,
             wake = self.wake_ups.next() => Step::Woken(wake),
             () = sleep_until_some(patience_ends_at) => Step::LookAgain,
             () = sleep_until_some(look_again_at) => Step::LookAgain,
+            () = sleep_until_some(gates_open_at) => Step::LookAgain,
+            () = sleep_until_some(look_for_pauses_at) => Step::LookAgain,
         }
     }
 
@@ -180,7 +197,7 @@ impl Worker {
         match step {
             Step::Drain => self.drain(),
             Step::Stop => self.stop(),
-            Step::Freed(freed) => self.roster.freed(freed.handler, freed.elapsed),
+            Step::Freed(freed) => self.freed(freed),
             Step::Done(Ok(Done::Finished(index, finished))) => self.finished(index, finished),
             Step::Done(Ok(Done::HandedBack(verdicts))) => self.handed_back(&verdicts),
             Step::Done(Err(error)) => resume_panic(error),
@@ -189,6 +206,7 @@ impl Worker {
             Step::Answered(answer) => self.answered(answer),
             Step::News(StoreNews::Failed(error)) => self.store_failed(error),
             Step::News(StoreNews::Answered) => self.store_answered(),
+            Step::Pauses(answer) => self.pauses_heard(answer),
             Step::ForgetInquiry => self.inquiry = None,
             Step::Told | Step::LookAgain => {}
         }
@@ -223,7 +241,7 @@ impl Worker {
 
     fn may_inquire(&self) -> bool {
         let is_well = self.health.ask_again_at().is_none_or(|time| Instant::now() >= time);
-        self.phase == Phase::Working && !self.is_held_up() && is_well
+        self.phase == Phase::Working && !self.is_held_up() && is_well && self.pauses.is_known()
     }
 
     /// Whether to wait for an answer, for a reader, or for the end before asking anything.
@@ -233,7 +251,7 @@ impl Worker {
 
     /// The next time at which there is reason to ask the store, unless something else happens before.
     fn look_again_at(&self) -> Option<Instant> {
-        if self.phase != Phase::Working || self.is_held_up() {
+        if self.phase != Phase::Working || self.is_held_up() || !self.pauses.is_known() {
             return None;
         }
         let after_failure = self.health.ask_again_at().filter(|time| *time > Instant::now());
@@ -352,7 +370,10 @@ impl Worker {
     /// Hands back what cannot or shall not start any more, and starts what can.
     fn attend_to_the_waiting(&mut self) {
         let unwanted = match self.phase == Phase::Working && self.failure.is_none() {
-            true => self.roster.take_overdue(Instant::now()),
+            true => {
+                let shut_out = self.roster.take_shut_out();
+                shut_out.into_iter().chain(self.roster.take_overdue(Instant::now())).collect()
+            }
             false => self.roster.take_waiting(),
         };
         if let Some(until) = unwanted.iter().map(|assignment| assignment.leased_until).min() {
@@ -383,6 +404,85 @@ impl Worker {
     fn handed_back(&mut self, verdicts: &[Verdict]) {
         verdicts.iter().for_each(|verdict| self.counts.add(verdict));
         self.tell(DispatchEvent::HandedBack { count: verdicts.len() });
+    }
+
+    // ---- gates -------------------------------------------------------------------------------------------------
+
+    /// Lets time pass at the gates, and tells what happened there.
+    fn attend_to_the_gates(&mut self) {
+        self.roster.pass_time(Instant::now());
+        for (handler, news) in self.roster.take_news() {
+            self.report(&handler, &news);
+            if let Some(event) = self.event_of(handler, news) {
+                self.tell(event);
+            }
+        }
+    }
+
+    /// Tells the store, for operators.
+    fn report(&self, handler: &str, news: &GateNews) {
+        match news {
+            GateNews::Breaker(Turn::Opened(trip)) => self.reports.tripped(handler, trip),
+            GateNews::Breaker(Turn::Closed { .. }) => self.reports.closed(handler),
+            GateNews::Breaker(Turn::HalfOpened) | GateNews::Paused | GateNews::Resumed => {}
+        }
+    }
+
+    fn event_of(&self, handler: String, news: GateNews) -> Option<DispatchEvent> {
+        Some(match news {
+            GateNews::Paused => DispatchEvent::Paused { pause: self.pauses.of(&handler)?.clone() },
+            GateNews::Resumed => DispatchEvent::Resumed { handler },
+            GateNews::Breaker(Turn::Opened(trip)) => DispatchEvent::BreakerOpened {
+                handler,
+                failures: trip.failures,
+                pause: trip.pause,
+                error: trip.error,
+            },
+            GateNews::Breaker(Turn::HalfOpened) => DispatchEvent::BreakerHalfOpened { handler },
+            GateNews::Breaker(Turn::Closed { after }) => DispatchEvent::BreakerClosed { handler, after },
+        })
+    }
+
+    fn freed(&mut self, freed: Freed) {
+        self.roster.freed(freed.handler, freed.elapsed);
+        if let Some(ending) = freed.ending {
+            self.roster.judge(freed.handler, ending, Instant::now());
+        }
+    }
+
+    fn look_for_pauses_at(&self) -> Option<Instant> {
+        let is_idle = self.has_nothing_to_do() && !self.roster.anyone_hungry();
+        self.pauses.next_read_at(is_idle).filter(|_| self.phase == Phase::Working)
+    }
+
+    fn look_for_pauses(&mut self) {
+        if self.look_for_pauses_at().is_some_and(|time| time <= Instant::now()) {
+            self.pauses.read(self.surroundings.store.clone(), &*self.surroundings.clock);
+        }
+    }
+
+    /// Without an answer, what was known goes on. As long as nothing was ever known nothing is claimed, and that is an
+    /// outage.
+    fn pauses_heard(&mut self, answer: Result<Vec<Pause>, Arc<StoreError>>) {
+        let untold = self.pauses.heard(answer);
+        match untold {
+            Some(error) if !self.pauses.is_known() => self.store_failed(error),
+            Some(error) if self.health.is_well() => self.tell(DispatchEvent::PausesUnknown { error }),
+            _ => self.obey_pauses(),
+        }
+    }
+
+    fn obey_pauses(&mut self) {
+        let (now, clock_now) = (Instant::now(), self.surroundings.clock.now());
+        for (index, handler) in self.roster.names().iter().enumerate() {
+            // One that ended since it was read is over, even if the store does not answer any more.
+            let pause = self.pauses.of(handler).filter(|pause| pause.holds_at(clock_now));
+            let halt = pause.map(|pause| {
+                let left = pause.paused_until.map(|until| until.since(clock_now));
+                Halt { until: left.and_then(|left| now.checked_add(left)) }
+            });
+            self.roster.pause(index, halt);
+        }
     }
 
     // ---- being woken -------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 //! What the outbox is made of: events, deliveries, their legal transitions, retry policies, filters and
 //! pages. Everything here is pure: no I/O, no wall time, no database.
 
+mod control;
 mod delivery;
 mod duration;
 mod envelope;
@@ -11,12 +12,14 @@ mod id;
 pub mod json;
 mod key;
 mod page;
+mod rate;
 mod retry;
 mod statistics;
 mod text;
 mod time;
 mod transition;
 
+pub use control::{Controls, Pause, TrippedBreaker};
 pub use delivery::{
     AttemptError, Delivery, Failure, FailureKind, Lane, Lease, MAX_ERROR_HISTORY, MAX_ERROR_MESSAGE_BYTES,
     Status, UnknownWord,
@@ -30,6 +33,7 @@ pub use filter::{Filter, InvalidPattern, Selection, TypePattern};
 pub use id::{DeliveryId, EventId, IdKind, IdSource, LeaseToken, UuidV7};
 pub use key::{Blocker, KeySequence, KeyState};
 pub use page::{Cursor, InvalidCursor, ListQuery, SortBy};
+pub use rate::{InvalidRate, Rate};
 pub use retry::RetryPolicy;
 pub use statistics::{HandlerStatistics, Statistics};
 pub use text::InvalidInput;

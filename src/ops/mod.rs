@@ -8,6 +8,7 @@ mod bulk;
 mod control;
 mod keys;
 mod lines;
+mod pause;
 mod publish;
 mod purge;
 mod rate;
@@ -15,11 +16,12 @@ mod repair;
 #[cfg(test)]
 mod testing;
 
+pub use crate::model::{InvalidRate, Rate};
 pub use bulk::{BulkReport, Item, ItemOutcome, Verdict, classify};
 pub use control::{Control, silent};
 pub use keys::{PruneReport, prune_keys};
 pub use lines::MAX_LINE_BYTES;
+pub use pause::{PauseReport, controls, is_known, pause, resume};
 pub use publish::{PublishPlan, PublishReport, Stopped};
 pub use purge::{PurgePlan, PurgeReport};
-pub use rate::{InvalidRate, Rate};
 pub use repair::{Bounds, Inapplicable, RepairPlan, repair_each};

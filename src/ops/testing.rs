@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock as _, ManualClock};
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, Failure, FailureKind, KeySequence, KeyState, ListQuery,
-    NewEvent, Selection, Statistics, Status, Timestamp,
+    NewEvent, Pause, Selection, Statistics, Status, Timestamp, TrippedBreaker,
 };
 use crate::store::memory::MemoryStore;
 use crate::store::{
@@ -246,5 +246,29 @@ impl Store for Spoilt {
     async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch> {
         (self.before)(Call::PruneKeys).await?;
         self.store.prune_keys(request).await
+    }
+
+    async fn pauses(&self, now: Timestamp) -> Result<Vec<Pause>> {
+        self.store.pauses(now).await
+    }
+
+    async fn pause(&self, pause: &Pause) -> Result<Option<Pause>> {
+        self.store.pause(pause).await
+    }
+
+    async fn resume(&self, handler: &str, now: Timestamp) -> Result<Option<Pause>> {
+        self.store.resume(handler, now).await
+    }
+
+    async fn tripped_breakers(&self, now: Timestamp) -> Result<Vec<TrippedBreaker>> {
+        self.store.tripped_breakers(now).await
+    }
+
+    async fn report_breaker(&self, breaker: &TrippedBreaker, now: Timestamp) -> Result<()> {
+        self.store.report_breaker(breaker, now).await
+    }
+
+    async fn forget_breaker(&self, handler: &str, worker: &str) -> Result<()> {
+        self.store.forget_breaker(handler, worker).await
     }
 }

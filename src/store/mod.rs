@@ -18,8 +18,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, Lease, ListQuery, NewEvent,
-    Selection, Statistics, Timestamp,
+    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, Lease, ListQuery, NewEvent, Pause,
+    Selection, Statistics, Timestamp, TrippedBreaker,
 };
 
 pub use error::{ErrorKind, Result, StoreError};
@@ -195,6 +195,37 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The deletion pins the value that it read, in a transaction that looks again, so that an append in flight
     /// conflicts with it. A pruned key starts again at 1 and still obeys the invariant.
     async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch>;
+
+    // ---- what holds handlers up --------------------------------------------------------------------------------
+    //
+    // A store keeps these and does not act on them: a claim for a paused handler brings its deliveries, and it is the
+    // worker that does not ask. So workers of other implementations are not concerned.
+
+    /// The pauses that hold at `now`, by handler.
+    ///
+    /// One that was written by other hands is read as far as it can be understood: an end that makes no sense is as
+    /// none, so that a pause is never lost.
+    async fn pauses(&self, now: Timestamp) -> Result<Vec<Pause>>;
+
+    /// Pauses a handler, whether or not there is one of that name. Returns the pause that held before.
+    ///
+    /// The pause says when it begins, and that is now. Where one holds already, end, reason and author are replaced,
+    /// and its beginning stays.
+    async fn pause(&self, pause: &Pause) -> Result<Option<Pause>>;
+
+    /// Ends the pause of a handler; returns the one that held at `now`. What breakers report stays.
+    async fn resume(&self, handler: &str, now: Timestamp) -> Result<Option<Pause>>;
+
+    /// What workers report of their breakers, as far as it has not expired at `now`, by handler and worker.
+    async fn tripped_breakers(&self, now: Timestamp) -> Result<Vec<TrippedBreaker>>;
+
+    /// Keeps what a worker reports of a breaker, in place of what it reported before, until that expires.
+    ///
+    /// Reports of the same handler that have expired by `now` are forgotten with it: their workers are gone.
+    async fn report_breaker(&self, breaker: &TrippedBreaker, now: Timestamp) -> Result<()>;
+
+    /// Forgets what a worker reported of a breaker, if it did.
+    async fn forget_breaker(&self, handler: &str, worker: &str) -> Result<()>;
 }
 
 /// An open transaction of a store.

@@ -13,6 +13,7 @@ mod help;
 mod keys;
 mod large;
 mod list;
+mod pause;
 mod publish;
 mod purge;
 mod recover;

@@ -314,7 +314,7 @@ fn a_read_only_profile_refuses_every_change() {
     let sandbox = Sandbox::new();
     let [id] = sandbox.dead(1).try_into().unwrap();
     sandbox.production("read_only = true");
-    let arguments: [&[&str]; 8] = [
+    let arguments: [&[&str]; 10] = [
         &["requeue", id.as_str()],
         &["requeue", "--status", "dead", "--yes"],
         &["bury", "--handler", HANDLER, "--yes"],
@@ -322,6 +322,8 @@ fn a_read_only_profile_refuses_every_change() {
         &["purge", "--dead-before", "0s", "--yes"],
         &["keys", "prune"],
         &["recover"],
+        &["pause", HANDLER],
+        &["resume", HANDLER],
         &["publish", "order.placed.v1", "--handler", HANDLER],
     ];
     for arguments in arguments {
@@ -358,6 +360,8 @@ fn where_nothing_is_set_up_nothing_is_said_to_be_done() {
         &["keys", "list"],
         &["keys", "prune"],
         &["recover"],
+        &["pause", HANDLER],
+        &["resume", HANDLER],
         &["publish", "t", "--handler", HANDLER],
     ] {
         sandbox.run(arguments).exits(5).prints("").complains("relayctl setup");

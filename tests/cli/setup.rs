@@ -9,11 +9,11 @@ use crate::harness::{Sandbox, relayctl};
 fn the_first_run_creates_and_the_second_changes_nothing() {
     let sandbox = Sandbox::without_schema();
     let first = sandbox.go("setup -o json").exits(0);
-    assert!(first.stderr.starts_with("created 15 collections and indexes in "), "{first:?}");
+    assert!(first.stderr.starts_with("created 16 collections and indexes in "), "{first:?}");
     let second = sandbox.go("setup -o json").exits(0);
-    assert!(second.stderr.starts_with("nothing to do: all 15 "), "{second:?}");
+    assert!(second.stderr.starts_with("nothing to do: all 16 "), "{second:?}");
     assert_eq!(second.json()["created"], json!([]));
-    assert_eq!(first.json()["created"].as_array().unwrap().len(), 15);
+    assert_eq!(first.json()["created"].as_array().unwrap().len(), 16);
     let table = sandbox.go("setup -q").quiet_stdout();
     assert!(table.contains("relaybus_deliveries.claim            existing\n"), "{table}");
 }
@@ -36,7 +36,7 @@ fn a_check_of_an_empty_database_finds_what_is_missing_and_creates_nothing() {
     }
     let table = sandbox.go("setup --check").exits(5);
     assert!(table.stdout.contains("there is no such collection"), "{table:?}");
-    assert!(table.stderr.contains("3 findings in "), "{table:?}");
+    assert!(table.stderr.contains("4 findings in "), "{table:?}");
 }
 
 #[test]

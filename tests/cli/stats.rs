@@ -26,7 +26,7 @@ fn json_has_the_shape_of_the_contract() {
     let handler = |name: &str, total: u64, completed: u64, dead: u64| -> Value {
         json!({
             "handler": name, "total": total, "pending": 1, "processing": 0, "completed": completed, "dead": dead,
-            "parked": 0, "oldestDueAt": null,
+            "parked": 0, "oldestDueAt": null, "paused": null, "breakers": [],
         })
     };
     assert_eq!(
@@ -54,7 +54,7 @@ fn csv_and_ids_have_a_line_for_each_handler() {
     assert_eq!(sandbox.go("stats -o ids").quiet_stdout(), "mailer\nprojector\n");
     let csv = sandbox.go("stats -o csv").quiet_stdout();
     assert!(csv.starts_with(
-        "handler,total,pending,processing,completed,dead,parked,oldestDueAt\nmailer,1,1,0,0,0,0,"
+        "handler,total,pending,processing,completed,dead,parked,oldestDueAt,paused,breakers\nmailer,1,1,0,0,0,0,"
     ));
     assert_eq!(csv.lines().count(), 3);
 }

@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use relayctl::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Selection,
-    Statistics, Timestamp,
+    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Pause,
+    Selection, Statistics, Timestamp, TrippedBreaker,
 };
 use relayctl::store::memory::MemoryStore;
 use relayctl::store::{
@@ -55,6 +55,10 @@ pub struct FaultyStore {
     pub listening_takes: Mutex<Duration>,
     /// How often somebody began to listen to wake-ups.
     pub listened: AtomicUsize,
+    /// Nobody can tell which handlers are paused.
+    pub pauses_fail: AtomicBool,
+    /// How often that was asked for.
+    pub pauses_read: AtomicUsize,
     /// Alive as often as somebody listens, beside this one.
     pub listener: Arc<()>,
 }
@@ -234,5 +238,31 @@ impl Store for FaultyStore {
 
     async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch> {
         self.inner.prune_keys(request).await
+    }
+
+    async fn pauses(&self, now: Timestamp) -> Result<Vec<Pause>> {
+        self.pauses_read.fetch_add(1, Ordering::SeqCst);
+        self.check(&self.pauses_fail)?;
+        self.inner.pauses(now).await
+    }
+
+    async fn pause(&self, pause: &Pause) -> Result<Option<Pause>> {
+        self.inner.pause(pause).await
+    }
+
+    async fn resume(&self, handler: &str, now: Timestamp) -> Result<Option<Pause>> {
+        self.inner.resume(handler, now).await
+    }
+
+    async fn tripped_breakers(&self, now: Timestamp) -> Result<Vec<TrippedBreaker>> {
+        self.inner.tripped_breakers(now).await
+    }
+
+    async fn report_breaker(&self, breaker: &TrippedBreaker, now: Timestamp) -> Result<()> {
+        self.inner.report_breaker(breaker, now).await
+    }
+
+    async fn forget_breaker(&self, handler: &str, worker: &str) -> Result<()> {
+        self.inner.forget_breaker(handler, worker).await
     }
 }

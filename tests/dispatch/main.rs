@@ -7,6 +7,7 @@ mod children;
 mod concurrency;
 mod drain;
 mod faulty_store;
+mod gates;
 mod groups;
 mod leases;
 mod outages;

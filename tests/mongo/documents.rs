@@ -2,7 +2,9 @@
 
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Binary, Bson, DateTime, Decimal128, Document, doc, oid::ObjectId, spec::BinarySubtype};
-use relayctl::model::{DeliveryId, EventId, Failure, FailureKind, Filter, ListQuery, NewEvent, Status};
+use relayctl::model::{
+    DeliveryId, EventId, Failure, FailureKind, Filter, ListQuery, NewEvent, Pause, Status, Timestamp,
+};
 use relayctl::store::{Fenced, Outcome, Repair, RepairOutcome, Store};
 use serde_json::json;
 
@@ -326,4 +328,36 @@ fn holds(document: &Document, sought: &Document) -> bool {
         _ => false,
     };
     document == sought || document.values().any(inside)
+}
+
+// ---- what holds handlers up ----------------------------------------------------------------------------------------
+
+#[tokio::test]
+async fn a_pause_by_another_hand_holds_as_far_as_it_can_be_understood() {
+    let fixture = Fixture::new().await;
+    let controls = fixture.raw("controls");
+    let at = |seconds: u64| DateTime::from_millis(later(seconds).as_millis());
+    controls
+        .insert_many([
+            doc! { "_id": "a", "pausedAt": at(0), "pausedUntil": null, "ticket": 7 },
+            doc! { "_id": "b", "pausedAt": "yesterday", "pausedUntil": "tomorrow", "by": 5, "reason": { "x": 1 } },
+            doc! { "_id": "c", "pausedAt": at(0), "pausedUntil": at(0) },
+            doc! { "_id": "d", "pausedAt": null },
+            doc! { "_id": "e", "note": "never paused" },
+            doc! { "_id": 7, "pausedAt": at(0) },
+            doc! { "_id": { "handler": "a", "worker": 3 }, "openedAt": at(0) },
+        ])
+        .await
+        .unwrap();
+    let pauses = fixture.store.pauses(NOW).await.unwrap();
+    let found: Vec<_> =
+        pauses.iter().map(|one| (one.handler.as_str(), one.paused_at, one.paused_until)).collect();
+    assert_eq!(found, [("a", NOW, None), ("b", Timestamp::EPOCH, None)]);
+    assert_eq!(fixture.store.tripped_breakers(NOW).await.unwrap(), []);
+
+    let again = Pause { paused_at: later(5), paused_until: Some(later(9)), ..pauses[0].clone() };
+    assert_eq!(fixture.store.pause(&again).await.unwrap(), Some(pauses[0].clone()));
+    let stored = controls.find_one(doc! { "_id": "a" }).await.unwrap().unwrap();
+    assert_eq!(stored, doc! { "_id": "a", "pausedAt": at(0), "pausedUntil": at(9), "ticket": 7, "by": "" });
+    fixture.end().await;
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex};
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use relayctl::model::{
-    Cursor, Delivery, EventId, Filter, Lane, ListQuery, Selection, SortBy, Status, Timestamp, TypePattern,
+    Cursor, Delivery, EventId, Filter, Lane, ListQuery, Pause, Selection, SortBy, Status, Timestamp,
+    TrippedBreaker, TypePattern,
 };
 use relayctl::store::mongo::{MongoOptions, MongoStore};
 use relayctl::store::{PruneRequest, PurgeRequest, Repair, Store};
@@ -230,6 +231,30 @@ async fn operator_queries(fixture: &Fixture, spy: &Spy) {
     assert_indexed(fixture, "recover", spy.queries()).await;
     let _: Vec<_> = spy.store.key_sequences(Some("k1")).try_collect().await.unwrap();
     assert_indexed(fixture, "keys", spy.queries()).await;
+    controls(fixture, spy).await;
+}
+
+/// What holds handlers up, and what every worker reads every second.
+async fn controls(fixture: &Fixture, spy: &Spy) {
+    let (handler, by) = ("h1".to_owned(), "ana@desk".to_owned());
+    let pause = Pause { handler, by, paused_at: NOW, paused_until: None, reason: None };
+    spy.store.pause(&pause).await.unwrap();
+    spy.store.pauses(NOW).await.unwrap();
+    assert_indexed(fixture, "pauses", spy.queries()).await;
+    let breaker = TrippedBreaker {
+        handler: "h1".into(),
+        worker: "here:1".into(),
+        opened_at: NOW,
+        probe_at: NOW,
+        failures: 10,
+        last_error: String::new(),
+        expires_at: later(60),
+    };
+    spy.store.report_breaker(&breaker, NOW).await.unwrap();
+    spy.store.tripped_breakers(NOW).await.unwrap();
+    spy.store.forget_breaker("h1", "here:1").await.unwrap();
+    spy.store.resume("h1", NOW).await.unwrap();
+    assert_indexed(fixture, "breakers", spy.queries()).await;
 }
 
 async fn worker_queries(fixture: &Fixture, spy: &Spy) {

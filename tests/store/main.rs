@@ -19,6 +19,7 @@ mod fixture;
 mod append;
 mod claim;
 mod concurrency;
+mod controls;
 mod fencing;
 mod keys;
 mod limits;

@@ -73,6 +73,10 @@ const LOG_QUEUE: usize = 256;
 /// A worker takes the deliveries that name one of its handlers, of whatever type. Leases are renewed while a command
 /// runs; when a worker dies, another one takes over as soon as they have run out.
 ///
+/// A handler that fails 10 times in a row is left alone by this worker for 30s, and longer each time that a single delivery
+/// tries in vain, up to 10m; the handlers file can say otherwise, and set a rate. What `relayctl pause` paused is not
+/// taken at all. --once ends without waiting for either; --until-empty waits.
+///
 /// SIGTERM or SIGINT: take on nothing new, let commands end by themselves for as long as --grace says, then stop them.
 /// A second signal stops them at once. Deliveries whose command was stopped are given back without losing an attempt.
 #[derive(Debug, clap::Args)]

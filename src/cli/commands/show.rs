@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
+use super::pause::described;
 use crate::cli::args::values::name;
 use crate::cli::context::Context;
 use crate::cli::docs::{Docs, STORE_EXITS};
@@ -17,7 +18,10 @@ use crate::cli::render::text::visible;
 use crate::cli::render::time::Times;
 use crate::cli::ui::{Meaning, Ui};
 use crate::config::OutputFormat;
-use crate::model::{Blocker, Delivery, DeliveryId, Event, KeyState, Lane, Status};
+use crate::model::{
+    Blocker, Controls, Delivery, DeliveryId, Event, KeyState, Lane, Pause, Status, TrippedBreaker,
+};
+use crate::ops;
 use crate::store::Store;
 
 /// Examples and exit codes.
@@ -37,8 +41,8 @@ pub const DOCS: Docs = Docs {
 
 /// Show one delivery with its event, its history, and what blocks it
 ///
-/// Formats: table (text for people), json and jsonl (`{delivery, event, blockedBy?}`, where the event is null if it is
-/// gone), csv (the delivery's fields), ids.
+/// Formats: table (text for people), json and jsonl (`{delivery, event, blockedBy?, paused?, breakers?}`, where the
+/// event is null if it is gone), csv (the delivery's fields), ids.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The delivery's id
@@ -54,6 +58,12 @@ struct Story {
     event: Option<Event>,
     #[serde(skip_serializing_if = "Option::is_none")]
     blocked_by: Option<Delivery>,
+    /// The pause of its handler, while it is unfinished.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    paused: Option<Pause>,
+    /// The workers that leave its handler alone, while it is unfinished.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    breakers: Vec<TrippedBreaker>,
     #[serde(skip)]
     key_state: Option<KeyState>,
 }
@@ -98,7 +108,13 @@ async fn story_of(context: &Context, store: &dyn Store, delivery: Delivery) -> C
     };
     let blocker = key_state.as_ref().and_then(|state| state.blocker_of(&delivery));
     let blocked_by = blocker.map(|blocker| blocker.delivery().clone());
-    Ok(Story { delivery, event, blocked_by, key_state })
+    let mut controls = match delivery.status.is_unfinished() {
+        true => ops::controls(store, context.now()).await?,
+        false => Controls::default(),
+    };
+    controls.breakers.retain(|breaker| breaker.handler == delivery.handler);
+    let paused = controls.pause_of(&delivery.handler).cloned();
+    Ok(Story { delivery, event, blocked_by, paused, breakers: controls.breakers, key_state })
 }
 
 /// Turns a story into text for a terminal.
@@ -113,6 +129,7 @@ impl Telling<'_> {
         self.heading(&mut text, &format!("Delivery {}", story.delivery.id));
         self.facts(&mut text, &self.delivery_facts(&story.delivery));
         let _ = writeln!(text, "\n{}", self.situation(story));
+        self.held_up(&mut text, story);
         self.event(&mut text, story);
         self.history(&mut text, &story.delivery);
         text
@@ -154,6 +171,30 @@ impl Telling<'_> {
         ]
     }
 
+    /// What holds its handler up as a whole.
+    fn held_up(&self, text: &mut String, story: &Story) {
+        let handler = visible(&story.delivery.handler);
+        if let Some(pause) = &story.paused {
+            let since = described(pause, &self.times);
+            let _ = writeln!(
+                text,
+                "Its handler is paused {since}\n  relayctl workers claim nothing of it. To end that: relayctl resume \
+                 {handler}"
+            );
+        }
+        for breaker in &story.breakers {
+            let _ = writeln!(
+                text,
+                "Worker {} leaves its handler alone since {}, after {} failures in a row; it tries again {}.\n  {}",
+                visible(&breaker.worker),
+                self.times.show(breaker.opened_at),
+                breaker.failures,
+                self.times.show(breaker.probe_at.max(self.times.now)),
+                visible(breaker.last_error.lines().next().unwrap_or_default()),
+            );
+        }
+    }
+
     /// Why it runs or does not, in sentences.
     fn situation(&self, story: &Story) -> String {
         let delivery = &story.delivery;
@@ -172,15 +213,17 @@ impl Telling<'_> {
                 "Its lease ran out: the worker died, or was cut off. The next claim for this handler takes it again."
                     .to_owned()
             }
-            (Status::Pending, None) => self.free(delivery),
+            (Status::Pending, None) => self.free(story),
         }
     }
 
-    fn free(&self, delivery: &Delivery) -> String {
-        match delivery.due_at {
+    fn free(&self, story: &Story) -> String {
+        let is_held_up = story.paused.is_some() || !story.breakers.is_empty();
+        match story.delivery.due_at {
             Some(due) if due > self.times.now => {
                 format!("It waits for its time, {}. Nothing else is in its way.", self.times.show(due))
             }
+            _ if is_held_up => "It is due.".to_owned(),
             _ => "Nothing is in its way: a worker for its handler takes it as soon as it has room. If it stays, check \
                   that such a worker runs."
                 .to_owned(),

@@ -1,16 +1,19 @@
 //! One entry of the handlers file, as it is written, and the checks that it has to pass.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
-use super::{HandlerConfig, Run};
-use crate::model::{RetryPolicy, TypePattern, parse_duration};
+use super::{BreakerConfig, HandlerConfig, Run};
+use crate::model::{Rate, RetryPolicy, TypePattern, parse_duration};
 
 /// The keys that a handler may have.
-pub(super) const KEYS: [&str; 14] = [
+pub(super) const KEYS: [&str; 16] = [
     "types",
     "command",
     "shell",
@@ -25,11 +28,17 @@ pub(super) const KEYS: [&str; 14] = [
     "kill_after",
     "max_attempts",
     "backoff",
+    "breaker",
+    "rate",
 ];
 
 /// The keys of a handler's `backoff`.
 #[cfg(test)]
 pub(super) const BACKOFF_KEYS: [&str; 5] = ["kind", "base", "factor", "max", "jitter"];
+
+/// The keys of a handler's `breaker`.
+#[cfg(test)]
+pub(super) const BREAKER_KEYS: [&str; 3] = ["failures", "pause", "max"];
 
 /// The variable that holds the store's URL.
 const STORE_VARIABLE: &str = "RELAYCTL_STORE";
@@ -72,6 +81,8 @@ pub(super) struct RawHandler {
     kill_after: Option<String>,
     max_attempts: Option<u32>,
     backoff: Option<RawBackoff>,
+    breaker: Option<RawBreaker>,
+    rate: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -110,6 +121,8 @@ impl RawHandler {
             kill_after: duration("kill_after", self.kill_after.as_deref())?,
             max_attempts: self.max_attempts,
             retry: self.backoff.map(RawBackoff::check).transpose()?,
+            breaker: self.breaker.map(RawBreaker::check).transpose()?,
+            rate: rate(self.rate.as_deref())?,
         })
     }
 }
@@ -196,6 +209,10 @@ fn writes(transactional: bool, collections: Option<Vec<String>>) -> Result<Optio
     }
 }
 
+fn rate(text: Option<&str>) -> Result<Option<Rate>, Refusal> {
+    text.map(str::parse).transpose().or_else(|error| refuse("rate", format!("{error}")))
+}
+
 fn duration(field: &'static str, text: Option<&str>) -> Result<Option<Duration>, Refusal> {
     text.map(parse_duration).transpose().or_else(|error| refuse(field, error.to_string()))
 }
@@ -235,6 +252,60 @@ impl RawBackoff {
                 Ok(RetryPolicy::Exponential { base, factor, cap, jitter })
             }
         }
+    }
+}
+
+/// The circuit breaker as it is written: `"off"`, or a table.
+enum RawBreaker {
+    Off,
+    On(RawBreakerTable),
+}
+
+#[derive(Deserialize)]
+struct RawBreakerTable {
+    failures: Option<u32>,
+    pause: Option<String>,
+    max: Option<String>,
+}
+
+/// By hand, since the derived form for either of two keeps unknown keys from being noticed.
+impl<'de> Deserialize<'de> for RawBreaker {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Either;
+        impl<'de> Visitor<'de> for Either {
+            type Value = RawBreaker;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"off\", or a table such as { failures = 10, pause = \"30s\", max = \"10m\" }")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<RawBreaker, E> {
+                match text {
+                    "off" => Ok(RawBreaker::Off),
+                    other => Err(E::invalid_value(serde::de::Unexpected::Str(other), &self)),
+                }
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RawBreaker, A::Error> {
+                RawBreakerTable::deserialize(MapAccessDeserializer::new(map)).map(RawBreaker::On)
+            }
+        }
+        deserializer.deserialize_any(Either)
+    }
+}
+
+impl RawBreaker {
+    /// What is not given is that of the default policy, which the worker knows.
+    fn check(self) -> Result<BreakerConfig, Refusal> {
+        let RawBreaker::On(table) = self else { return Ok(BreakerConfig::Off) };
+        if table.failures == Some(0) {
+            return refuse("breaker", "failures must be at least 1; to have none write breaker = \"off\"");
+        }
+        Ok(BreakerConfig::On {
+            failures: table.failures,
+            pause: duration("breaker", table.pause.as_deref())?,
+            max: duration("breaker", table.max.as_deref())?,
+        })
     }
 }
 

@@ -18,7 +18,7 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::redact;
-use crate::model::{RetryPolicy, TypePattern};
+use crate::model::{Rate, RetryPolicy, TypePattern};
 
 /// A handlers file that cannot be used: where, what, and why.
 #[derive(Debug, thiserror::Error)]
@@ -117,6 +117,26 @@ pub struct HandlerConfig {
     pub max_attempts: Option<u32>,
     /// When a failed attempt is tried again.
     pub retry: Option<RetryPolicy>,
+    /// When a worker leaves it alone for a while.
+    pub breaker: Option<BreakerConfig>,
+    /// How often an attempt begins at the most, in each worker.
+    pub rate: Option<Rate>,
+}
+
+/// The circuit breaker of a handler; what is absent is as by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BreakerConfig {
+    /// It has none.
+    Off,
+    /// It has one.
+    On {
+        /// So many failures in a row open it.
+        failures: Option<u32>,
+        /// The first pause.
+        pause: Option<Duration>,
+        /// The longest pause.
+        max: Option<Duration>,
+    },
 }
 
 /// What a handler runs.
@@ -212,7 +232,7 @@ mod tests {
     #[test]
     fn the_example_is_valid_and_shows_every_key() {
         parse(EXAMPLE).unwrap();
-        for key in entry::KEYS.iter().chain(&entry::BACKOFF_KEYS) {
+        for key in entry::KEYS.iter().chain(&entry::BACKOFF_KEYS).chain(&entry::BREAKER_KEYS) {
             assert!(EXAMPLE.contains(&format!("{key} = ")), "the example does not show {key}");
         }
     }
@@ -229,6 +249,8 @@ mod tests {
             kill_after = "10s"
             max_attempts = 9
             backoff = { kind = "exponential", base = "2s", factor = 3, max = "1h", jitter = 0.5 }
+            breaker = { failures = 5, pause = "10s", max = "2m" }
+            rate = "100/m"
             env = { MODE = "live" }
             inherit_env = ["SMTP_HOST"]
             transactional = true
@@ -255,6 +277,12 @@ mod tests {
                 cap: Duration::from_secs(3_600),
                 jitter: 0.5,
             }),
+            breaker: Some(BreakerConfig::On {
+                failures: Some(5),
+                pause: Some(Duration::from_secs(10)),
+                max: Some(Duration::from_secs(120)),
+            }),
+            rate: Some("100/m".parse().unwrap()),
         };
         assert_eq!(file.handlers, [expected]);
     }
@@ -363,6 +391,30 @@ mod tests {
             let error = backoff(members).unwrap_err();
             assert!(error.contains(reason), "{error}");
         }
+    }
+
+    #[test]
+    fn a_breaker_is_off_or_a_table() {
+        let breaker = |value: &str| {
+            let text = format!("[handlers.m]\ntypes = ['*']\nshell = 'true'\nbreaker = {value}");
+            parse(&text).map(|file| file.handlers[0].breaker).map_err(|error| error.to_string())
+        };
+        assert_eq!(breaker("'off'"), Ok(Some(BreakerConfig::Off)));
+        let as_by_default = BreakerConfig::On { failures: None, pause: None, max: None };
+        assert_eq!(breaker("{}"), Ok(Some(as_by_default)));
+        for (value, reason) in [
+            ("'on'", "off"),
+            ("true", "a table such as { failures = 10"),
+            ("{ failures = 0 }", "breaker: failures must be at least 1"),
+            ("{ pause = '5' }", "breaker: `5` is not a duration"),
+            ("{ failure = 3 }", "`handlers.m.breaker.failure` is unknown"),
+        ] {
+            let error = breaker(value).unwrap_err();
+            assert!(error.contains(reason), "{error}");
+        }
+        assert!(
+            refusal("types = ['*']\nshell = 'true'\nrate = 'often'").contains("rate: `often` is not a rate")
+        );
     }
 
     #[test]

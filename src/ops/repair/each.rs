@@ -6,9 +6,10 @@ use futures_util::{StreamExt as _, stream};
 use tokio_util::sync::CancellationToken;
 
 use crate::model::DeliveryId;
+use crate::ops::Rate;
 use crate::ops::bulk::{BulkReport, Item, ItemOutcome};
 use crate::ops::control::Control;
-use crate::ops::rate::{Pacer, Rate};
+use crate::ops::rate::Pacer;
 use crate::store::{ErrorKind, Repair, RepairOutcome, Result, Store, StoreError};
 
 /// How many deliveries are changed at the same time.

@@ -5,9 +5,10 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 
 use crate::model::{Cursor, Delivery, DeliveryId, Filter, ListQuery, Selection, SortBy, Status, Timestamp};
+use crate::ops::Rate;
 use crate::ops::bulk::BulkReport;
 use crate::ops::control::Control;
-use crate::ops::rate::{Pacer, Rate};
+use crate::ops::rate::Pacer;
 use crate::store::{ErrorKind, Repair, Result, Store, StoreError};
 
 /// How many deliveries one bulk write changes at most.

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, IdSource, KeySequence, KeyState, ListQuery, NewEvent,
-    Selection, Statistics, Timestamp, Transition, UuidV7,
+    Pause, Selection, Statistics, Timestamp, Transition, TrippedBreaker, UuidV7,
 };
 
 use state::State;
@@ -212,5 +212,33 @@ impl Store for MemoryStore {
 
     async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch> {
         Ok(cleanup::prune_keys(&mut *self.lock().await, request))
+    }
+
+    async fn pauses(&self, now: Timestamp) -> Result<Vec<Pause>> {
+        let state = self.lock().await;
+        Ok(state.pauses.values().filter(|pause| pause.holds_at(now)).cloned().collect())
+    }
+
+    async fn pause(&self, pause: &Pause) -> Result<Option<Pause>> {
+        Ok(self.lock().await.pause(pause))
+    }
+
+    async fn resume(&self, handler: &str, now: Timestamp) -> Result<Option<Pause>> {
+        Ok(self.lock().await.resume(handler, now))
+    }
+
+    async fn tripped_breakers(&self, now: Timestamp) -> Result<Vec<TrippedBreaker>> {
+        let state = self.lock().await;
+        Ok(state.breakers.values().filter(|breaker| now < breaker.expires_at).cloned().collect())
+    }
+
+    async fn report_breaker(&self, breaker: &TrippedBreaker, now: Timestamp) -> Result<()> {
+        self.lock().await.report_breaker(breaker, now);
+        Ok(())
+    }
+
+    async fn forget_breaker(&self, handler: &str, worker: &str) -> Result<()> {
+        self.lock().await.breakers.remove(&(handler.to_owned(), worker.to_owned()));
+        Ok(())
     }
 }

@@ -4,17 +4,21 @@ use std::collections::BTreeMap;
 
 use crate::model::{
     Delivery, DeliveryId, Event, EventId, HandlerStatistics, IllegalTransition, KeySequence, KeyState, Lane,
-    Lease, ListQuery, Statistics, Status, Timestamp, Transition, apply,
+    Lease, ListQuery, Pause, Statistics, Status, Timestamp, Transition, TrippedBreaker, apply,
 };
 use crate::store::Fenced;
 
-/// The three collections of an outbox.
+/// The four collections of an outbox.
 #[derive(Clone, Default)]
 pub(super) struct State {
     pub(super) events: BTreeMap<EventId, Event>,
     pub(super) deliveries: BTreeMap<DeliveryId, Delivery>,
     /// The sequence of the latest event of each key.
     pub(super) key_sequences: BTreeMap<String, i64>,
+    /// The latest pause of each handler, over or not.
+    pub(super) pauses: BTreeMap<String, Pause>,
+    /// The latest report of each handler and worker.
+    pub(super) breakers: BTreeMap<(String, String), TrippedBreaker>,
 }
 
 impl State {
@@ -89,6 +93,22 @@ impl State {
         let mut unfinished: Vec<Delivery> = self.deliveries.values().filter(of_key).cloned().collect();
         unfinished.sort_by_key(|delivery| delivery.sequence);
         KeyState::of(&unfinished, now)
+    }
+
+    pub(super) fn pause(&mut self, pause: &Pause) -> Option<Pause> {
+        let before = self.resume(&pause.handler, pause.paused_at);
+        let paused_at = before.as_ref().map_or(pause.paused_at, |before| before.paused_at);
+        self.pauses.insert(pause.handler.clone(), Pause { paused_at, ..pause.clone() });
+        before
+    }
+
+    pub(super) fn resume(&mut self, handler: &str, now: Timestamp) -> Option<Pause> {
+        self.pauses.remove(handler).filter(|pause| pause.holds_at(now))
+    }
+
+    pub(super) fn report_breaker(&mut self, breaker: &TrippedBreaker, now: Timestamp) {
+        self.breakers.retain(|(handler, _), one| *handler != breaker.handler || now < one.expires_at);
+        self.breakers.insert((breaker.handler.clone(), breaker.worker.clone()), breaker.clone());
     }
 
     pub(super) fn key_sequences(&self, prefix: &str) -> Vec<KeySequence> {

@@ -24,6 +24,7 @@
 mod append;
 mod claim;
 mod connect;
+mod controls;
 mod documents;
 mod error;
 mod filter;
@@ -63,7 +64,7 @@ use super::{
 };
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, IdSource, KeySequence, KeyState, Lease, ListQuery,
-    NewEvent, Selection, Statistics, Timestamp, UuidV7,
+    NewEvent, Pause, Selection, Statistics, Timestamp, TrippedBreaker, UuidV7,
 };
 
 pub use schema::setup_script;
@@ -230,6 +231,10 @@ impl MongoStore {
         self.database.collection(&self.names.key_sequences)
     }
 
+    fn control_collection(&self) -> Collection<Document> {
+        self.database.collection(&self.names.controls)
+    }
+
     /// Updates one delivery, if it passes the filter; returns whether it did. The driver sends it again after a lost
     /// connection, and the server does it once.
     async fn update_delivery(
@@ -370,5 +375,29 @@ impl Store for MongoStore {
 
     async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch> {
         retention::prune_keys(self, request).await
+    }
+
+    async fn pauses(&self, now: Timestamp) -> Result<Vec<Pause>> {
+        controls::pauses(self, now).await
+    }
+
+    async fn pause(&self, pause: &Pause) -> Result<Option<Pause>> {
+        controls::pause(self, pause).await
+    }
+
+    async fn resume(&self, handler: &str, now: Timestamp) -> Result<Option<Pause>> {
+        controls::resume(self, handler, now).await
+    }
+
+    async fn tripped_breakers(&self, now: Timestamp) -> Result<Vec<TrippedBreaker>> {
+        controls::tripped_breakers(self, now).await
+    }
+
+    async fn report_breaker(&self, breaker: &TrippedBreaker, now: Timestamp) -> Result<()> {
+        controls::report_breaker(self, breaker, now).await
+    }
+
+    async fn forget_breaker(&self, handler: &str, worker: &str) -> Result<()> {
+        controls::forget_breaker(self, handler, worker).await
     }
 }

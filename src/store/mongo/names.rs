@@ -3,14 +3,15 @@
 use crate::model::InvalidInput;
 
 /// Behind the prefix, what no application's collection is called.
-const RESERVED: [&str; 2] = ["controls", "history"];
+const RESERVED: [&str; 1] = ["history"];
 
-/// The three collections of an outbox.
+/// The four collections of an outbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Names {
     pub(super) events: String,
     pub(super) deliveries: String,
     pub(super) key_sequences: String,
+    pub(super) controls: String,
 }
 
 impl Names {
@@ -20,11 +21,12 @@ impl Names {
             events: format!("{prefix}events"),
             deliveries: format!("{prefix}deliveries"),
             key_sequences: format!("{prefix}key_sequences"),
+            controls: format!("{prefix}controls"),
         }
     }
 
-    pub(super) fn all(&self) -> [&str; 3] {
-        [&self.events, &self.deliveries, &self.key_sequences]
+    pub(super) fn all(&self) -> [&str; 4] {
+        [&self.events, &self.deliveries, &self.key_sequences, &self.controls]
     }
 
     /// Whether a collection is the outbox's, or may become so: applications keep their own beside it, perhaps even with

@@ -55,7 +55,7 @@ pub(super) const TYPE_CREATED: &str = "type_created";
 /// Listing by key, and whether a key has deliveries left.
 pub(super) const KEY_CREATED: &str = "key_created";
 
-/// The indexes of the deliveries; the other two collections need none beside `_id`.
+/// The indexes of the deliveries; the other collections need none beside `_id`.
 pub(super) const DELIVERY_INDEXES: &[IndexSpec] = &[
     IndexSpec { unique: true, ..index(EVENT_HANDLER, &["eventId", "handler"]) },
     partial(CLAIM, &["handler", "dueAt", "_id"], || doc! { "lane": "ready", "dueAt": { "$exists": true } }),

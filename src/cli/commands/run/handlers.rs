@@ -15,8 +15,8 @@ use crate::cli::exit::Exit;
 use crate::cli::render::listing::{Listing, Record};
 use crate::cli::render::table::{Cell, Column};
 use crate::cli::render::time::Times;
-use crate::config::handlers::{HandlerConfig, HandlersFile, Run};
-use crate::dispatch::Subscription;
+use crate::config::handlers::{BreakerConfig, HandlerConfig, HandlersFile, Run};
+use crate::dispatch::{BreakerPolicy, Subscription};
 use crate::handler::{Command, OperationRules, ShellHandler, ShellTransaction};
 use crate::model::TypePattern;
 use crate::store::Store;
@@ -159,6 +159,9 @@ fn from_file(config: HandlerConfig, file: &Arc<HandlersFile>, args: &Args) -> Co
     let subscription = given(config.kill_after, subscription, Subscription::kill_after);
     let subscription = given(config.max_attempts, subscription, Subscription::max_attempts);
     let subscription = given(config.retry, subscription, Subscription::retry);
+    let subscription = given(config.rate, subscription, Subscription::rate);
+    let breaker = config.breaker.map(breaker_policy);
+    let subscription = given(breaker, subscription, |one, policy| one.breaker(policy));
     let HandlerConfig { id, types, writes, .. } = config;
     CommandHandler { id, types, command, writes, shown, subscription }
 }
@@ -176,6 +179,15 @@ fn subscription_of(
         move |event_type: &str| file.subscribers(event_type).into_iter().map(str::to_owned).collect();
     let rules = OperationRules::new(writes, Arc::new(subscribers));
     Subscription::preparing(id, ShellTransaction::new(command.clone(), rules))
+}
+
+/// A breaker whose pause alone is given rests no shorter than that later on, either.
+fn breaker_policy(config: BreakerConfig) -> Option<BreakerPolicy> {
+    let BreakerConfig::On { failures, pause, max } = config else { return None };
+    let default = BreakerPolicy::default();
+    let pause = pause.unwrap_or(default.pause);
+    let failures = failures.unwrap_or(default.failures);
+    Some(BreakerPolicy { failures, pause, max: max.unwrap_or(default.max.max(pause)) })
 }
 
 fn with_defaults(subscription: Subscription, args: &Args) -> Subscription {
@@ -209,6 +221,9 @@ struct HandlerRecord<'a> {
     #[serde(serialize_with = "as_text")]
     lease: Duration,
     max_attempts: u32,
+    breaker: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rate: Option<String>,
 }
 
 fn as_text<S: serde::Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
@@ -226,8 +241,16 @@ impl CommandHandler {
             timeout: limits.timeout,
             lease: limits.lease,
             max_attempts: limits.max_attempts,
+            breaker: limits.breaker.map_or_else(|| "off".to_owned(), words_for_breaker),
+            rate: limits.rate.map(|rate| rate.to_string()),
         }
     }
+}
+
+/// `10 failures, 30s to 10m`.
+fn words_for_breaker(policy: BreakerPolicy) -> String {
+    let time = humantime::format_duration;
+    format!("{} failures, {} to {}", policy.failures, time(policy.pause), time(policy.max))
 }
 
 impl Record for HandlerRecord<'_> {
@@ -235,13 +258,15 @@ impl Record for HandlerRecord<'_> {
         Column::words("HANDLER"),
         Column::words("TYPES").folds(2, "types"),
         Column::number("AT ONCE"),
+        Column::number("RATE").folds(4, "rate "),
         Column::number("TIMEOUT").folds(1, "timeout"),
         Column::number("LEASE").folds(0, "lease"),
         Column::number("ATTEMPTS"),
+        Column::words("BREAKER").folds(5, "breaker "),
         Column::free_text("COMMAND").folds(3, ""),
     ];
     const FIELDS: &'static [&'static str] =
-        &["handler", "types", "command", "concurrency", "timeout", "lease", "maxAttempts"];
+        &["handler", "types", "command", "concurrency", "timeout", "lease", "maxAttempts", "breaker", "rate"];
 
     fn id(&self) -> &str {
         self.handler
@@ -257,12 +282,17 @@ impl Record for HandlerRecord<'_> {
             time(self.timeout),
             time(self.lease),
             self.max_attempts.to_string(),
+            self.breaker.clone(),
+            self.rate.clone().unwrap_or_default(),
         ]
     }
 
     fn cells(&self, _times: &Times) -> Vec<Cell> {
-        let [handler, types, command, concurrency, timeout, lease, attempts] =
-            <[String; 7]>::try_from(self.values()).unwrap_or_default();
-        [handler, types, concurrency, timeout, lease, attempts, command].into_iter().map(Cell::new).collect()
+        let [handler, types, command, concurrency, timeout, lease, attempts, breaker, rate] =
+            <[String; 9]>::try_from(self.values()).unwrap_or_default();
+        [handler, types, concurrency, rate, timeout, lease, attempts, breaker, command]
+            .into_iter()
+            .map(Cell::new)
+            .collect()
     }
 }
