@@ -332,19 +332,23 @@ impl<'f> Scene<'f> {
         actors
     }
 
-    /// No more crashes, and clocks that agree: claims that repeat finish everything, and none comes back empty before.
+    /// No more crashes, and clocks that agree: claims that repeat finish everything, and none comes back
+    /// empty before.
     async fn run_to_the_end(&self) {
         self.offsets.iter().for_each(|offset| offset.set(0));
         self.advance(20_000);
         let hot = doc! { "handler": &self.handler, "sequence": { "$gt": 12 } };
         self.fixture.deliveries().delete_many(hot).await.unwrap();
-        let unfinished = doc! { "handler": &self.handler, "dueAt": { "$exists": true } };
-        while self.fixture.deliveries().find_one(unfinished.clone()).await.unwrap().is_some() {
+        loop {
+            let stored = self.stored().await;
+            if stored.iter().all(|one| !one.contains_key("dueAt")) {
+                return;
+            }
             let process = self.below(STORES);
             let leased = self.claim(process, 1 + self.below(6)).await;
-            if leased.is_empty() {
-                let left = self.stored().await;
-                self.judge(Err(format!("p{process} claims nothing of {left:#?}")));
+            // A command of somebody who crashed may arrive as late as this, and be in the way of one claim.
+            if leased.is_empty() && self.stored().await == stored {
+                self.judge(Err(format!("p{process} claims nothing of {stored:#?}")));
             }
             for one in &leased {
                 self.settle(process, one, Some(Outcome::Complete)).await;
