@@ -11,7 +11,7 @@
 //! | [`clock`] | the one place that reads wall time | `model` |
 //! | [`store`] | the [`Store`](store::Store) contract and its backends | `model` |
 //! | [`ops`] | what an operator means: plan and apply | `model`, `clock`, `store` |
-//! | [`handler`] | the [`Handler`](handler::Handler) trait and shell commands | `model`, `clock`, `store`'s `Transaction` |
+//! | [`handler`] | the [`Handler`](handler::Handler) trait and shell commands | `model`, `clock`, `store`'s `Transaction` and what it does |
 //! | [`dispatch`] | claim, execute, settle, renew, drain | `model`, `clock`, `store`, `handler` |
 //! | [`config`] | discovery, profiles, resolution with origin, redaction | `model` |
 //! | [`cli`] | the only room that prints, prompts or exits | all |
