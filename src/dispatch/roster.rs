@@ -651,4 +651,16 @@ mod tests {
         roster.judge(0, Ending::Well, opens_at);
         assert_eq!(next(&mut roster, 100), Some((names(&["a"]), 8)));
     }
+
+    /// Its pace is that of better days.
+    #[test]
+    fn nothing_is_claimed_ahead_of_a_probe() {
+        let mut roster = roster(&[("a", 4, 60)], None);
+        roster.measure_as_quick(0);
+        let now = Instant::now();
+        (0..10).for_each(|_| roster.judge(0, Ending::Badly { error: "no route".into() }, now));
+        let opens_at = roster.gates_open_at().unwrap();
+        roster.pass_time(opens_at);
+        assert_eq!(next(&mut roster, 1_000), Some((names(&["a"]), 1)));
+    }
 }
