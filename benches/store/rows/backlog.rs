@@ -94,7 +94,7 @@ impl Contest {
         }
         without.reset().await?;
         let until = Instant::now() + LONG_ENOUGH;
-        for repetition in 0..lab.size(4, 7) {
+        for repetition in 0..lab.size(9, 11) {
             if repetition < FEWEST || Instant::now() < until {
                 contest.play(&mut with, &mut without, limit, until).await?;
             }
