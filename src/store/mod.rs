@@ -115,6 +115,11 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// without an unfinished predecessor, as if it were in lane ready. This looks at the state and never at an event, so
     /// that a crash at any point can delay a key by one claim and never strand it. Parked deliveries keep their `dueAt`.
     ///
+    /// *Backlogs.* Where claims meet little but blocked deliveries, a store may go by what it saw of a handler's keys up to a
+    /// second of the given time ago, besides what it changed itself since. Then a delivery of one key may be taken before an
+    /// older one of another, and a claim that found some may leave out others that are due; one that would come back empty
+    /// looks again. Rules 2 to 5 never rest on what was seen before.
+    ///
     /// When it fails after some were taken, those are returned and the error waits for the next call.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>>;
 
