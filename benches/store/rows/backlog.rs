@@ -33,17 +33,43 @@ pub async fn delayed_heads(lab: &Lab) -> Result<Vec<Measured>> {
 
 pub async fn hot_key(lab: &Lab) -> Result<Vec<Measured>> {
     const BLOCKED: usize = 50_000;
-    let contest = Contest::run(lab, 100, || keys(1, BLOCKED, State::Running)).await?;
+    let rows = [
+        (1, ["claim-1-hot-key-first", "claim-1-hot-key-steady"]),
+        (10, ["claim-10-hot-key-first", "claim-10-hot-key-steady"]),
+        (100, ["claim-100-hot-key-first", "claim-100-hot-key-steady"]),
+    ];
     let details = json!({ "keys": 1, "blocked": BLOCKED });
-    Ok(contest.measured(["claim-100-hot-key-first", "claim-100-hot-key-steady"], &details))
+    by_limit(lab, rows, || keys(1, BLOCKED, State::Running), &details).await
 }
 
 pub async fn blocked_keys(lab: &Lab) -> Result<Vec<Measured>> {
     const KEYS: usize = 1_000;
     const BLOCKED: usize = 100;
-    let contest = Contest::run(lab, 100, || keys(KEYS, BLOCKED, State::Running)).await?;
+    let rows = [
+        (1, ["claim-1-blocked-keys-first", "claim-1-blocked-keys-steady"]),
+        (10, ["claim-10-blocked-keys-first", "claim-10-blocked-keys-steady"]),
+        (100, ["claim-100-blocked-keys-first", "claim-100-blocked-keys-steady"]),
+    ];
     let details = json!({ "keys": KEYS, "blocked": KEYS * BLOCKED });
-    Ok(contest.measured(["claim-100-blocked-keys-first", "claim-100-blocked-keys-steady"], &details))
+    by_limit(lab, rows, || keys(KEYS, BLOCKED, State::Running), &details).await
+}
+
+/// The rows of those sizes of a claim that are wanted.
+async fn by_limit<S>(
+    lab: &Lab,
+    rows: [(usize, [&'static str; 2]); 3],
+    backlog: impl Fn() -> S,
+    details: &Value,
+) -> Result<Vec<Measured>>
+where
+    S: Iterator<Item = Seed>,
+{
+    let mut measured = Vec::new();
+    for (limit, names) in rows.into_iter().filter(|(_, names)| names.iter().any(|name| lab.wants(name))) {
+        measured.extend(Contest::run(lab, limit, &backlog).await?.measured(names, details));
+        lab.clear().await?;
+    }
+    Ok(measured)
 }
 
 /// The first claim and those behind it are alike here.

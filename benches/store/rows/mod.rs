@@ -145,6 +145,16 @@ pub static SCENARIOS: &[Scenario] = &[
                 "the first claim of 100 beside 50k blocked of one key / without them",
             ),
             bounded("claim-100-hot-key-steady", AtMost(1.2), "the claims behind it / without them"),
+            informative(
+                "claim-1-hot-key-first",
+                "the first claim of 1 beside 50k blocked of one key / without them",
+            ),
+            informative("claim-1-hot-key-steady", "the claims behind it / without them"),
+            informative(
+                "claim-10-hot-key-first",
+                "the first claim of 10 beside 50k blocked of one key / without them",
+            ),
+            informative("claim-10-hot-key-steady", "the claims behind it / without them"),
         ],
         run: |lab| Box::pin(backlog::hot_key(lab)),
     },
@@ -156,6 +166,16 @@ pub static SCENARIOS: &[Scenario] = &[
                 "the first claim of 100 beside 1,000 keys with 100 blocked each / without them",
             ),
             bounded("claim-100-blocked-keys-steady", AtMost(1.2), "the claims behind it / without them"),
+            informative(
+                "claim-1-blocked-keys-first",
+                "the first claim of 1 beside 1,000 keys with 100 blocked each / without them",
+            ),
+            informative("claim-1-blocked-keys-steady", "the claims behind it / without them"),
+            informative(
+                "claim-10-blocked-keys-first",
+                "the first claim of 10 beside 1,000 keys with 100 blocked each / without them",
+            ),
+            informative("claim-10-blocked-keys-steady", "the claims behind it / without them"),
         ],
         run: |lab| Box::pin(backlog::blocked_keys(lab)),
     },
