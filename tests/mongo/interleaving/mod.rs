@@ -23,7 +23,7 @@ use self::observer::{MARGIN, Observer, Seen};
 use self::published::Published;
 use crate::fixture::{Fixture, NOW, event, uri};
 
-const SCHEDULES: u64 = 200;
+const SCHEDULES: u64 = 400;
 
 /// So many schedules share the server: most of the time each waits for it.
 const AT_ONCE: usize = 4;
