@@ -3,7 +3,7 @@
 use relayctl::model::{
     AttemptError, Delivery, Failure, FailureKind, Lease, LeaseToken, MAX_ERROR_HISTORY, Status,
 };
-use relayctl::store::{Claimed, Fenced, Outcome, Settlement};
+use relayctl::store::{ClaimRequest, Claimed, Fenced, Outcome, Settlement};
 
 use crate::fixture::{Fixture, HOUR, LEASE, SECOND, bury, event, every_outcome, failure, ids, keyed};
 
@@ -21,6 +21,7 @@ conformance![
     an_invented_token_is_lost,
     an_expired_lease_that_nobody_took_still_counts,
     a_lease_of_a_key_that_ran_out_is_not_revived,
+    a_lease_that_was_over_at_once_is_not_revived_among_others,
     answers_are_in_the_order_of_the_settlements,
     outcomes_of_one_lease_in_one_call_apply_once,
     a_great_many_settlements_are_each_answered,
@@ -217,6 +218,23 @@ async fn a_lease_of_a_key_that_ran_out_is_not_revived(fixture: &Fixture) {
     assert_eq!(fixture.store.settle(&both, fixture.now()).await.unwrap(), [Fenced::LeaseLost; 2]);
     assert_eq!(fixture.get(&later.delivery.id).await, later.delivery);
     assert_eq!(fixture.settle(&later, Outcome::Complete).await, Fenced::Applied);
+}
+
+/// Nothing in the delivery shows that its extension was refused: the claim wrote the same token at the same instant.
+async fn a_lease_that_was_over_at_once_is_not_revived_among_others(fixture: &Fixture) {
+    fixture.publish(event()).await;
+    let other = fixture.claim_only().await;
+    fixture.publish(keyed("a")).await;
+    let request = ClaimRequest { lease: std::time::Duration::ZERO, ..fixture.request(1) };
+    let over = fixture.store.claim(&request).await.unwrap().remove(0);
+    let extend = Outcome::ExtendLease { expires_at: fixture.later(HOUR) };
+    let settlements = [
+        Settlement { lease: over.lease.clone(), outcome: extend },
+        Settlement { lease: other.lease.clone(), outcome: Outcome::Complete },
+    ];
+    let answers = fixture.store.settle(&settlements, fixture.now()).await.unwrap();
+    assert_eq!(answers, [Fenced::LeaseLost, Fenced::Applied]);
+    assert_eq!(fixture.get(&over.delivery.id).await, over.delivery);
 }
 
 async fn answers_are_in_the_order_of_the_settlements(fixture: &Fixture) {

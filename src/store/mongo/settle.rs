@@ -148,7 +148,12 @@ fn shows_outcome(delivery: &Delivery, settlement: &Settlement) -> bool {
             waits && shows_failure(failure)
         }
         Outcome::Release => delivery.status == Status::Pending,
-        Outcome::ExtendLease { .. } => delivery.lease().as_ref() == Some(&settlement.lease),
+        Outcome::ExtendLease { expires_at } => {
+            let is_held = delivery.lease().as_ref() == Some(&settlement.lease);
+            // One that ran out in the millisecond of its claim looks the same, and was not revived.
+            let was_live = delivery.key.is_none() || *expires_at > delivery.updated_at;
+            is_held && was_live && delivery.lease_expires_at == Some(*expires_at)
+        }
     }
 }
 
