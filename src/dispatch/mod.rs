@@ -12,6 +12,7 @@ mod claim;
 mod event;
 mod executor;
 mod health;
+mod on_dead;
 mod pace;
 mod polling;
 mod roster;
@@ -33,7 +34,7 @@ use crate::clock::Clock;
 use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
-pub use event::{Counts, DispatchEvent, Finished, Verdict};
+pub use event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
 pub use subscription::{Limits, MIN_LEASE, Subscription};
 
 /// When a worker ends by itself.

@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::tempo::Tempo;
-use crate::handler::{Handler, TransactionalHandler};
+use crate::handler::{DeadLetterHandler, Handler, TransactionalHandler};
 use crate::model::{InvalidInput, RetryPolicy};
 
 /// The shortest lease: below it the pauses of a busy machine look like the death of a worker.
@@ -21,7 +23,15 @@ pub struct Subscription {
     pub(super) lease: Duration,
     pub(super) max_attempts: u32,
     pub(super) retry: RetryPolicy,
-    kill_after: Duration,
+    pub(super) kill_after: Duration,
+    pub(super) on_dead: Option<OnDead>,
+}
+
+/// Who is told of dead deliveries, one after the other.
+#[derive(Clone)]
+pub(super) struct OnDead {
+    pub(super) handler: Arc<dyn DeadLetterHandler>,
+    pub(super) turn: Arc<Semaphore>,
 }
 
 /// The limits of a [`Subscription`].
@@ -67,6 +77,7 @@ impl Subscription {
             max_attempts: 5,
             retry: RetryPolicy::default(),
             kill_after: Duration::from_secs(5),
+            on_dead: None,
         }
     }
 
@@ -105,6 +116,12 @@ impl Subscription {
     /// lease. 5 seconds unless set.
     pub fn kill_after(mut self, kill_after: Duration) -> Self {
         self.kill_after = kill_after;
+        self
+    }
+
+    /// Is told of each delivery that is given up, one after the other, and has as long for each as an attempt may take.
+    pub fn on_dead(mut self, handler: impl DeadLetterHandler + 'static) -> Self {
+        self.on_dead = Some(OnDead { handler: Arc::new(handler), turn: Arc::new(Semaphore::new(1)) });
         self
     }
 

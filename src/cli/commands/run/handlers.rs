@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroUsize};
+use std::path::Path;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -14,9 +15,9 @@ use crate::cli::exit::Exit;
 use crate::cli::render::listing::{Listing, Record};
 use crate::cli::render::table::{Cell, Column};
 use crate::cli::render::time::Times;
-use crate::config::handlers::{HandlerConfig, HandlersFile, Run};
+use crate::config::handlers::{self as config, HandlerConfig, HandlersError, HandlersFile, Run};
 use crate::dispatch::Subscription;
-use crate::handler::{Command, ShellHandler};
+use crate::handler::{Command, ExitCodes, Identity, InvalidIdentity, Meaning, ShellHandler, Stdin};
 use crate::model::TypePattern;
 
 /// The handlers of a worker, with what they run.
@@ -31,6 +32,7 @@ struct CommandHandler {
     /// None means whatever comes.
     types: Vec<TypePattern>,
     command: Command,
+    on_dead: Option<Command>,
     shown: String,
     subscription: Subscription,
 }
@@ -43,7 +45,8 @@ impl Handlers {
     pub(super) fn of(args: &Args) -> CliResult<Handlers> {
         if let Some(path) = &args.file {
             let file = HandlersFile::load(path)?;
-            let handlers = file.handlers.into_iter().map(|config| from_file(config, args)).collect();
+            let handlers = file.handlers.into_iter().map(|config| from_file(config, path, args));
+            let handlers = handlers.collect::<CliResult<_>>()?;
             return Ok(Handlers { origin: format!("{}: ", path.display()), handlers });
         }
         let named = args.handler.clone().zip(args.argv.split_first()).map(|(id, (program, arguments))| {
@@ -64,9 +67,12 @@ impl Handlers {
     /// Names the first handler whose command or directory is missing.
     pub(super) fn check_commands(&self) -> CliResult {
         for handler in &self.handlers {
-            handler.command.check().map_err(|missing| {
-                CliError::usage(format!("{}handler {}: {missing}", self.origin, handler.id))
-            })?;
+            let refuse =
+                |missing| CliError::usage(format!("{}handler {}: {missing}", self.origin, handler.id));
+            handler.command.check().map_err(refuse)?;
+            if let Some(on_dead) = &handler.on_dead {
+                on_dead.check().map_err(|missing| refuse(format!("on_dead: {missing}")))?;
+            }
         }
         Ok(())
     }
@@ -115,29 +121,81 @@ fn on_the_spot(
     let concurrency = args.concurrency.map(NonZeroUsize::get);
     let subscription = with_defaults(Subscription::new(&*id, ShellHandler::new(command.clone())), args);
     let subscription = given(concurrency, subscription, Subscription::concurrency);
-    CommandHandler { id, types, command, shown, subscription }
+    CommandHandler { id, types, command, on_dead: None, shown, subscription }
 }
 
-fn from_file(config: HandlerConfig, args: &Args) -> CommandHandler {
-    let (command, shown) = match config.run {
-        Run::Command { program, arguments } => {
-            let shown = [std::slice::from_ref(&program), &arguments[..]].concat().join(" ");
-            (Command::argv(program, arguments), shown)
-        }
-        Run::Shell(line) => (Command::shell(&line), line),
-    };
-    let command =
-        config.env.into_iter().fold(command.workdir(config.workdir), |c, (name, value)| c.env(name, value));
-    let command = config.inherit_env.into_iter().fold(command, Command::inherit_env);
-    let subscription =
-        with_defaults(Subscription::new(&*config.id, ShellHandler::new(command.clone())), args);
+fn from_file(config: HandlerConfig, path: &Path, args: &Args) -> CliResult<CommandHandler> {
+    let surroundings = Surroundings::of(&config, path)?;
+    let (command, shown) = surroundings.command(&config.run);
+    let on_dead = config.on_dead.as_ref().map(|run| surroundings.command(run).0);
+    let work = ShellHandler::new(command.clone())
+        .stdin(match config.stdin {
+            config::Stdin::Json => Stdin::Json,
+            config::Stdin::Payload => Stdin::Payload,
+            config::Stdin::CloudEvents { source } => Stdin::CloudEvents { source },
+        })
+        .exit_codes(exit_codes(&config.exit_codes));
+    let subscription = with_defaults(Subscription::new(&*config.id, work), args);
     let subscription = given(config.concurrency, subscription, Subscription::concurrency);
     let subscription = given(config.timeout, subscription, Subscription::timeout);
     let subscription = given(config.lease, subscription, Subscription::lease);
     let subscription = given(config.kill_after, subscription, Subscription::kill_after);
     let subscription = given(config.max_attempts, subscription, Subscription::max_attempts);
     let subscription = given(config.retry, subscription, Subscription::retry);
-    CommandHandler { id: config.id, types: config.types, command, shown, subscription }
+    let subscription = given(on_dead.clone().map(ShellHandler::new), subscription, Subscription::on_dead);
+    Ok(CommandHandler { id: config.id, types: config.types, command, on_dead, shown, subscription })
+}
+
+fn exit_codes(config: &config::ExitCodes) -> ExitCodes {
+    let meanings =
+        [(&config.done, Meaning::Done), (&config.bury, Meaning::Bury), (&config.retry, Meaning::Retry)];
+    let each =
+        meanings.into_iter().flat_map(|(codes, meaning)| codes.iter().map(move |code| (*code, meaning)));
+    each.fold(ExitCodes::default(), |codes, (code, meaning)| codes.with(code, meaning))
+}
+
+/// Where and as whom a handler's commands run.
+struct Surroundings<'c> {
+    config: &'c HandlerConfig,
+    identity: Option<Identity>,
+}
+
+impl<'c> Surroundings<'c> {
+    fn of(config: &'c HandlerConfig, path: &Path) -> CliResult<Self> {
+        let refuse = |field, reason| HandlersError::Invalid {
+            path: path.to_owned(),
+            handler: config.id.clone(),
+            field,
+            reason,
+        };
+        let (user, group) = (config.user.as_deref(), config.group.as_deref());
+        let identity = (user.is_some() || group.is_some()).then(|| Identity::find(user, group)).transpose();
+        let identity = identity.map_err(|InvalidIdentity { field, reason }| refuse(field, reason))?;
+        let is_root = nix::unistd::geteuid().is_root() && user.is_none();
+        if config.nice.is_some_and(|nice| nice < 0) && !is_root {
+            return Err(refuse("nice", "only root's commands can have less than 0".to_owned()).into());
+        }
+        Ok(Surroundings { config, identity })
+    }
+
+    /// The command, and how it is shown.
+    fn command(&self, run: &Run) -> (Command, String) {
+        let (command, shown) = match run {
+            Run::Command { program, arguments } => {
+                let shown = [std::slice::from_ref(program), arguments].concat().join(" ");
+                (Command::argv(program, arguments), shown)
+            }
+            Run::Shell(line) => (Command::shell(line), line.clone()),
+        };
+        let command = command.workdir(&self.config.workdir);
+        let command = self.config.env.iter().fold(command, |command, (name, value)| command.env(name, value));
+        let command = self.config.inherit_env.iter().fold(command, Command::inherit_env);
+        let command = match &self.identity {
+            Some(identity) => command.run_as(identity.clone()),
+            None => command,
+        };
+        (self.config.nice.filter(|nice| *nice != 0).into_iter().fold(command, Command::nice), shown)
+    }
 }
 
 fn with_defaults(subscription: Subscription, args: &Args) -> Subscription {
