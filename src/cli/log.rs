@@ -12,7 +12,7 @@ use super::render::text::{fit, visible};
 use super::ui::{Meaning, Verbosity};
 use crate::clock::Clock;
 use crate::config::redact;
-use crate::dispatch::{Counts, DispatchEvent, Finished, Verdict};
+use crate::dispatch::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
 use crate::handler::Outcome;
 use crate::model::{Failure, Pause, Status, Timestamp, short_duration};
 
@@ -100,9 +100,11 @@ fn level_of(event: &DispatchEvent) -> Level {
         DispatchEvent::StoreFailing { .. }
         | DispatchEvent::WakeUpsLost { .. }
         | DispatchEvent::PausesUnknown { .. }
-        | DispatchEvent::BreakerOpened { .. } => Level::Warn,
+        | DispatchEvent::BreakerOpened { .. }
+        | DispatchEvent::FoundCrashed(_)
+        | DispatchEvent::OnDeadFailed(_) => Level::Warn,
         DispatchEvent::Finished(finished) => match finished.verdict {
-            Verdict::Completed | Verdict::Released => Level::Info,
+            Verdict::Completed | Verdict::Released | Verdict::Snoozed { .. } => Level::Info,
             Verdict::Retrying { .. } | Verdict::LeaseLost { .. } => Level::Warn,
             Verdict::Dead { .. } => Level::Error,
         },
@@ -135,6 +137,16 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
         }
         DispatchEvent::HandedBack { count } => {
             (Meaning::Muted, "released", format!("{} claimed ahead", deliveries(*count)))
+        }
+        DispatchEvent::FoundCrashed(found) => {
+            let FoundCrashed { handler, event_type, delivery_id, attempt, message } = &**found;
+            let subject = [handler, event_type, delivery_id.as_str()].map(visible).join("  ");
+            (Meaning::Warning, "crashed", format!("{subject}  attempt {attempt}: {}", one_line(message)))
+        }
+        DispatchEvent::OnDeadFailed(failed) => {
+            let OnDeadFailed { handler, event_type, delivery_id, error } = &**failed;
+            let subject = [handler, event_type, delivery_id.as_str()].map(visible).join("  ");
+            (Meaning::Warning, "on dead", format!("{subject}  {}", one_line(error)))
         }
         DispatchEvent::WakeUpsLost { error } => {
             let rest = format!("{}; looking for work every so often instead", one_line(&error.to_string()));
@@ -191,14 +203,22 @@ fn words_for_verdict(finished: &Finished, now: Timestamp) -> (Meaning, &'static 
         Verdict::Dead { failure } => {
             (Meaning::Status(Status::Dead), "dead", format!("{attempt}: {}", one_line(&failure.message)))
         }
+        Verdict::Snoozed { until } => {
+            let detail = format!("again in {}; the attempt is not counted", elapsed(until.since(now)));
+            (Meaning::Muted, "snoozed", detail)
+        }
         Verdict::Released => (Meaning::Muted, "released", "the attempt is not counted".to_owned()),
         Verdict::LeaseLost { unrecorded } => {
             let detail = match unrecorded {
                 Some(Outcome::Succeeded) => format!("{attempt} succeeded, but that could not be recorded"),
-                Some(Outcome::Failed(failure) | Outcome::Rejected(failure)) => {
+                Some(
+                    Outcome::Failed(failure)
+                    | Outcome::Rejected(failure)
+                    | Outcome::RetryAfter { failure, .. },
+                ) => {
                     format!("{attempt}, not recorded: {}", one_line(&failure.message))
                 }
-                Some(Outcome::Released) | None => attempt,
+                Some(Outcome::Released | Outcome::Snoozed(_)) | None => attempt,
             };
             (Meaning::Warning, "lease lost", detail)
         }
@@ -228,8 +248,10 @@ fn summary(counts: &Counts) -> String {
         (counts.completed, "completed"),
         (counts.retried, "to be tried again"),
         (counts.dead, "dead"),
+        (counts.snoozed, "snoozed"),
         (counts.released, "released"),
         (counts.lease_lost, "with a lost lease"),
+        (counts.crashed, "after a crash"),
     ];
     let some: Vec<_> =
         all.iter().filter(|(count, _)| *count > 0).map(|(n, word)| format!("{n} {word}")).collect();
@@ -272,6 +294,8 @@ enum JsonEvent<'a> {
     Warning { message: &'a str },
     Claimed { count: usize },
     Finished(JsonFinished<'a>),
+    Crashed(JsonTrouble<'a>),
+    OnDeadFailed(JsonTrouble<'a>),
     HandedBack { count: usize },
     WakeUpsLost { error: String },
     StoreFailing { error: String },
@@ -284,7 +308,33 @@ enum JsonEvent<'a> {
     BreakerClosed { handler: &'a str, after_ms: u64 },
     Draining { running: usize, grace_ms: u64 },
     Stopping { running: usize },
-    Stopped { claimed: u64, completed: u64, retried: u64, dead: u64, released: u64, lease_lost: u64 },
+    Stopped(JsonCounts),
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonCounts {
+    claimed: u64,
+    completed: u64,
+    retried: u64,
+    dead: u64,
+    released: u64,
+    lease_lost: u64,
+    snoozed: u64,
+    crashed: u64,
+}
+
+/// What went wrong about a delivery beside its outcome.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct JsonTrouble<'a> {
+    delivery_id: &'a str,
+    #[serde(rename = "type")]
+    event_type: &'a str,
+    handler: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attempt: Option<u32>,
+    error: String,
 }
 
 #[derive(Serialize)]
@@ -323,6 +373,20 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
         DispatchEvent::Started { owner, handlers } => JsonEvent::Started { owner, handlers },
         DispatchEvent::Claimed { count } => JsonEvent::Claimed { count: *count },
         DispatchEvent::Finished(finished) => JsonEvent::Finished(json_finished(finished)),
+        DispatchEvent::FoundCrashed(found) => JsonEvent::Crashed(JsonTrouble {
+            delivery_id: found.delivery_id.as_str(),
+            event_type: &found.event_type,
+            handler: &found.handler,
+            attempt: Some(found.attempt),
+            error: redact(&found.message),
+        }),
+        DispatchEvent::OnDeadFailed(failed) => JsonEvent::OnDeadFailed(JsonTrouble {
+            delivery_id: failed.delivery_id.as_str(),
+            event_type: &failed.event_type,
+            handler: &failed.handler,
+            attempt: None,
+            error: redact(&failed.error),
+        }),
         DispatchEvent::HandedBack { count } => JsonEvent::HandedBack { count: *count },
         DispatchEvent::WakeUpsLost { error } => JsonEvent::WakeUpsLost { error: redact(&error.to_string()) },
         DispatchEvent::StoreFailing { error } => {
@@ -349,8 +413,18 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
         }
         DispatchEvent::Stopping { running } => JsonEvent::Stopping { running: *running },
         DispatchEvent::Stopped { counts } => {
-            let Counts { claimed, completed, retried, dead, released, lease_lost } = *counts;
-            JsonEvent::Stopped { claimed, completed, retried, dead, released, lease_lost }
+            let Counts { claimed, completed, retried, dead, released, lease_lost, snoozed, crashed } =
+                *counts;
+            JsonEvent::Stopped(JsonCounts {
+                claimed,
+                completed,
+                retried,
+                dead,
+                released,
+                lease_lost,
+                snoozed,
+                crashed,
+            })
         }
     }
 }
@@ -360,6 +434,7 @@ fn json_finished(finished: &Finished) -> JsonFinished<'_> {
         Verdict::Completed => ("completed", None, None),
         Verdict::Retrying { at, failure } => ("retrying", Some(failure), Some(*at)),
         Verdict::Dead { failure } => ("dead", Some(failure), None),
+        Verdict::Snoozed { until } => ("snoozed", None, Some(*until)),
         Verdict::Released => ("released", None, None),
         Verdict::LeaseLost { unrecorded } => ("lease-lost", unrecorded.as_ref().and_then(failure_of), None),
     };
@@ -382,8 +457,10 @@ fn json_finished(finished: &Finished) -> JsonFinished<'_> {
 
 fn failure_of(outcome: &Outcome) -> Option<&Failure> {
     match outcome {
-        Outcome::Failed(failure) | Outcome::Rejected(failure) => Some(failure),
-        Outcome::Succeeded | Outcome::Released => None,
+        Outcome::Failed(failure) | Outcome::Rejected(failure) | Outcome::RetryAfter { failure, .. } => {
+            Some(failure)
+        }
+        Outcome::Succeeded | Outcome::Released | Outcome::Snoozed(_) => None,
     }
 }
 
@@ -439,7 +516,21 @@ mod tests {
             finished(Verdict::Dead {
                 failure: failure("exit status 1: Traceback:\n  line 1\n  line 2\nKeyError: 'id'"),
             }),
+            finished(Verdict::Snoozed { until: at }),
             finished(Verdict::Released),
+            DispatchEvent::FoundCrashed(Box::new(FoundCrashed {
+                delivery_id: "d-1".into(),
+                event_type: "order.placed.v1".into(),
+                handler: "projector".into(),
+                attempt: 1,
+                message: "worker elsewhere:1 died".into(),
+            })),
+            DispatchEvent::OnDeadFailed(Box::new(OnDeadFailed {
+                delivery_id: "d-1".into(),
+                event_type: "order.placed.v1".into(),
+                handler: "projector".into(),
+                error: "exit status 1".into(),
+            })),
             finished(Verdict::LeaseLost { unrecorded: Some(Outcome::Succeeded) }),
             DispatchEvent::StoreFailing { error },
             DispatchEvent::StoreRecovered { after: Duration::from_secs(12) },
@@ -460,7 +551,10 @@ mod tests {
         2025-11-30T18:40:00Z completed  projector  order.placed.v1  d-1  41ms
         2025-11-30T18:40:00Z retrying   projector  order.placed.v1  d-1  attempt 2 of 5, again in 4s: exit status 3: no route to host
         2025-11-30T18:40:00Z dead       projector  order.placed.v1  d-1  attempt 2 of 5: exit status 1: Traceback: … KeyError: 'id'
+        2025-11-30T18:40:00Z snoozed    projector  order.placed.v1  d-1  again in 4s; the attempt is not counted
         2025-11-30T18:40:00Z released   projector  order.placed.v1  d-1  the attempt is not counted
+        2025-11-30T18:40:00Z crashed    projector  order.placed.v1  d-1  attempt 1: worker elsewhere:1 died
+        2025-11-30T18:40:00Z on dead    projector  order.placed.v1  d-1  exit status 1
         2025-11-30T18:40:00Z lease lost projector  order.placed.v1  d-1  attempt 2 of 5 succeeded, but that could not be recorded
         2025-11-30T18:40:00Z store      no answer from mongodb://u:***@h/; trying again
         2025-11-30T18:40:00Z store      answers again after 12s
@@ -478,13 +572,16 @@ mod tests {
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"finished","outcome":"completed","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
         {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"finished","outcome":"retrying","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41,"retryAt":"2025-11-30T18:40:04.120Z","kind":"failed","error":"exit status 3: no route to host"}
         {"time":"2025-11-30T18:40:00.120Z","level":"error","event":"finished","outcome":"dead","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41,"kind":"failed","error":"exit status 1: Traceback:\n  line 1\n  line 2\nKeyError: 'id'"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"finished","outcome":"snoozed","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41,"retryAt":"2025-11-30T18:40:04.120Z"}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"finished","outcome":"released","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"crashed","deliveryId":"d-1","type":"order.placed.v1","handler":"projector","attempt":1,"error":"worker elsewhere:1 died"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"on-dead-failed","deliveryId":"d-1","type":"order.placed.v1","handler":"projector","error":"exit status 1"}
         {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"finished","outcome":"lease-lost","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
         {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"store-failing","error":"no answer from mongodb://u:***@h/"}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"store-recovered","afterMs":12000}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"draining","running":1,"graceMs":30000}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopping","running":2}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopped","claimed":4,"completed":2,"retried":1,"dead":1,"released":0,"leaseLost":0}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopped","claimed":4,"completed":2,"retried":1,"dead":1,"released":0,"leaseLost":0,"snoozed":0,"crashed":0}
         "#);
     }
 
@@ -546,6 +643,8 @@ mod tests {
         insta::assert_snapshot!(lines(&log(LogFormat::Human, Verbosity::Quiet)), @r#"
         2025-11-30T18:40:00Z retrying   projector  order.placed.v1  d-1  attempt 2 of 5, again in 4s: exit status 3: no route to host
         2025-11-30T18:40:00Z dead       projector  order.placed.v1  d-1  attempt 2 of 5: exit status 1: Traceback: … KeyError: 'id'
+        2025-11-30T18:40:00Z crashed    projector  order.placed.v1  d-1  attempt 1: worker elsewhere:1 died
+        2025-11-30T18:40:00Z on dead    projector  order.placed.v1  d-1  exit status 1
         2025-11-30T18:40:00Z lease lost projector  order.placed.v1  d-1  attempt 2 of 5 succeeded, but that could not be recorded
         2025-11-30T18:40:00Z store      no answer from mongodb://u:***@h/; trying again
         "#);

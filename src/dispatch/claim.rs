@@ -126,6 +126,10 @@ fn exhausted(delivery: &Delivery, max_attempts: u32) -> Failure {
     // After a requeue attempts count from one again, and an old error may have the number of a new attempt.
     let is_telling = delivery.requeues == 0 || previous > max_attempts;
     match delivery.errors.last().filter(|error| is_telling && error.attempt == previous) {
+        Some(last) if last.kind == FailureKind::Crashed => {
+            let message = format!("attempt {previous} of {max_attempts} was the last: {}", last.message);
+            Failure::new(FailureKind::Crashed, message)
+        }
         Some(last) => {
             let message = format!(
                 "{previous} attempts were made, and the limit is now {max_attempts}: {}",

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::handler::Outcome;
 use crate::model::{Delivery, DeliveryId, EventId, Failure, Pause, Timestamp};
-use crate::store::StoreError;
+use crate::store::{Claimed, StoreError};
 
 /// Something happened. The stream of these feeds logs and metrics alike.
 #[derive(Clone, Debug)]
@@ -24,6 +24,10 @@ pub enum DispatchEvent {
     },
     /// The worker is done with a delivery.
     Finished(Box<Finished>),
+    /// A delivery was leased whose attempt before had ended without an outcome: its worker died, or lost its lease.
+    FoundCrashed(Box<FoundCrashed>),
+    /// What had to be done about a dead delivery failed; it stays dead.
+    OnDeadFailed(Box<OnDeadFailed>),
     /// Deliveries that were leased ahead and not begun were given back: others may have them sooner.
     HandedBack {
         /// How many.
@@ -102,6 +106,47 @@ pub enum DispatchEvent {
     },
 }
 
+/// A delivery whose attempt before ended without an outcome.
+#[derive(Clone, Debug)]
+pub struct FoundCrashed {
+    /// The delivery.
+    pub delivery_id: DeliveryId,
+    /// The event's type.
+    pub event_type: String,
+    /// The handler that it is for.
+    pub handler: String,
+    /// The attempt that ended so.
+    pub attempt: u32,
+    /// What is remembered of it, with the name of its worker.
+    pub message: String,
+}
+
+impl FoundCrashed {
+    pub(super) fn by(claimed: &Claimed) -> Option<Self> {
+        let crash = claimed.crash()?;
+        Some(FoundCrashed {
+            delivery_id: claimed.delivery.id.clone(),
+            event_type: claimed.delivery.event_type.clone(),
+            handler: claimed.delivery.handler.clone(),
+            attempt: crash.attempt,
+            message: crash.message.clone(),
+        })
+    }
+}
+
+/// A dead delivery about which nothing could be done.
+#[derive(Clone, Debug)]
+pub struct OnDeadFailed {
+    /// The delivery.
+    pub delivery_id: DeliveryId,
+    /// The event's type.
+    pub event_type: String,
+    /// The handler that it was for.
+    pub handler: String,
+    /// Why.
+    pub error: String,
+}
+
 /// One delivery that the worker is done with.
 #[derive(Clone, Debug)]
 pub struct Finished {
@@ -161,6 +206,11 @@ pub enum Verdict {
         /// What went wrong.
         failure: Failure,
     },
+    /// Its handler put it off; the attempt is not spent.
+    Snoozed {
+        /// Not before this time.
+        until: Timestamp,
+    },
     /// It was given back; the attempt is not spent.
     Released,
     /// The lease was lost, or the store could not be told in time: another attempt will be made, or has been.
@@ -183,8 +233,12 @@ pub struct Counts {
     pub dead: u64,
     /// Given back.
     pub released: u64,
+    /// Put off by their handlers.
+    pub snoozed: u64,
     /// Leases lost.
     pub lease_lost: u64,
+    /// Leased after an attempt that had ended without an outcome; each of them is counted once more by what became of it.
+    pub crashed: u64,
 }
 
 impl Counts {
@@ -193,6 +247,7 @@ impl Counts {
             Verdict::Completed => &mut self.completed,
             Verdict::Retrying { .. } => &mut self.retried,
             Verdict::Dead { .. } => &mut self.dead,
+            Verdict::Snoozed { .. } => &mut self.snoozed,
             Verdict::Released => &mut self.released,
             Verdict::LeaseLost { .. } => &mut self.lease_lost,
         };

@@ -16,12 +16,15 @@ use super::event::{Finished, Verdict};
 use super::settler::Settler;
 use super::subscription::Subscription;
 use crate::clock::Clock;
-use crate::handler::Outcome;
-use crate::model::{Delivery, Lease, RetryPolicy, Status, Timestamp};
+use crate::handler::{Outcome, Wait};
+use crate::model::{Delivery, Failure, Lease, RetryPolicy, Status, Timestamp};
 use crate::store::{self, Claimed, Fenced, Store};
 
 /// How long an outcome may still look for its store when the worker has to end, or its lease has run out.
 pub(super) const LAST_TRY: Duration = Duration::from_secs(5);
+
+/// A snooze is never shorter, so that one that is always too early does not spin.
+const SHORTEST_SNOOZE: Duration = Duration::from_secs(1);
 
 /// What all executors of a worker share.
 #[derive(Clone, Debug)]
@@ -159,8 +162,23 @@ impl Held {
         match outcome.clone() {
             Outcome::Succeeded => Verdict::Completed,
             Outcome::Released => Verdict::Released,
+            Outcome::Snoozed(wait) => match wait.end(now) {
+                Some(until) => Verdict::Snoozed { until: until.max(now.saturating_add(SHORTEST_SNOOZE)) },
+                None => self.judge(&Outcome::failed(too_far("snooze", wait)), retry, now, chance),
+            },
             Outcome::Rejected(failure) => Verdict::Dead { failure },
-            Outcome::Failed(failure) if attempts >= self.max_attempts => Verdict::Dead { failure },
+            Outcome::Failed(failure) | Outcome::RetryAfter { failure, .. }
+                if attempts >= self.max_attempts =>
+            {
+                Verdict::Dead { failure }
+            }
+            Outcome::RetryAfter { failure: Failure { kind, message }, wait } => match wait.end(now) {
+                Some(at) => Verdict::Retrying { at, failure: Failure { kind, message } },
+                None => {
+                    let noted = Failure::new(kind, format!("{}; {message}", too_far("retry-after", wait)));
+                    self.judge(&Outcome::Failed(noted), retry, now, chance)
+                }
+            },
             Outcome::Failed(failure) => {
                 Verdict::Retrying { at: now.saturating_add(retry.delay(attempts, chance)), failure }
             }
@@ -212,7 +230,7 @@ impl Held {
             store::Outcome::Bury { failure } => {
                 found.status == Status::Dead && found.last_error.as_ref() == Some(&failure.message)
             }
-            store::Outcome::Reschedule { available_at, .. } => {
+            store::Outcome::Reschedule { available_at, .. } | store::Outcome::Snooze { available_at } => {
                 found.status == Status::Pending && found.available_at == *available_at
             }
             store::Outcome::Release | store::Outcome::ExtendLease { .. } => false,
@@ -229,11 +247,16 @@ fn ending_of(conclusion: &Conclusion) -> Option<Ending> {
     };
     match outcome {
         Outcome::Succeeded => Some(Ending::Well),
-        Outcome::Failed(failure) | Outcome::Rejected(failure) => {
+        Outcome::Failed(failure) | Outcome::Rejected(failure) | Outcome::RetryAfter { failure, .. } => {
             Some(Ending::Badly { error: failure.message.clone() })
         }
-        Outcome::Released => None,
+        Outcome::Released | Outcome::Snoozed(_) => None,
     }
+}
+
+/// What is said of a wish for a time that is too far away.
+fn too_far(wish: &str, wait: Wait) -> String {
+    format!("ignored `{wish}: {wait}`, which is more than a year away")
 }
 
 fn change_for(verdict: &Verdict) -> store::Outcome {
@@ -241,6 +264,7 @@ fn change_for(verdict: &Verdict) -> store::Outcome {
         Verdict::Completed => store::Outcome::Complete,
         Verdict::Retrying { at, failure } => store::Outcome::Reschedule { available_at: at, failure },
         Verdict::Dead { failure } => store::Outcome::Bury { failure },
+        Verdict::Snoozed { until } => store::Outcome::Snooze { available_at: until },
         Verdict::Released | Verdict::LeaseLost { .. } => store::Outcome::Release,
     }
 }

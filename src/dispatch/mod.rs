@@ -17,6 +17,7 @@ mod event;
 mod executor;
 mod gate;
 mod health;
+mod on_dead;
 mod pace;
 mod polling;
 mod prepared;
@@ -40,7 +41,7 @@ use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
 pub use breaker::BreakerPolicy;
-pub use event::{Counts, DispatchEvent, Finished, Verdict};
+pub use event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
 pub use subscription::{Limits, MIN_LEASE, Subscription};
 
 /// When a worker ends by itself.

@@ -4,9 +4,11 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
+
 use super::breaker::BreakerPolicy;
 use super::tempo::Tempo;
-use crate::handler::{Handler, PreparingHandler, TransactionalHandler};
+use crate::handler::{DeadLetterHandler, Handler, PreparingHandler, TransactionalHandler};
 use crate::model::{InvalidInput, Rate, RetryPolicy};
 
 /// The shortest lease: below it the pauses of a busy machine look like the death of a worker.
@@ -24,7 +26,15 @@ pub struct Subscription {
     pub(super) retry: RetryPolicy,
     pub(super) breaker: Option<BreakerPolicy>,
     pub(super) rate: Option<Rate>,
-    kill_after: Duration,
+    pub(super) kill_after: Duration,
+    pub(super) on_dead: Option<OnDead>,
+}
+
+/// Who is told of dead deliveries, one after the other.
+#[derive(Clone)]
+pub(super) struct OnDead {
+    pub(super) handler: Arc<dyn DeadLetterHandler>,
+    pub(super) turn: Arc<Semaphore>,
 }
 
 /// The limits of a [`Subscription`].
@@ -84,6 +94,7 @@ impl Subscription {
             breaker: Some(BreakerPolicy::default()),
             rate: None,
             kill_after: Duration::from_secs(5),
+            on_dead: None,
         }
     }
 
@@ -135,6 +146,12 @@ impl Subscription {
     /// lease. 5 seconds unless set.
     pub fn kill_after(mut self, kill_after: Duration) -> Self {
         self.kill_after = kill_after;
+        self
+    }
+
+    /// Is told of each delivery that is given up, one after the other, and has as long for each as an attempt may take.
+    pub fn on_dead(mut self, handler: impl DeadLetterHandler + 'static) -> Self {
+        self.on_dead = Some(OnDead { handler: Arc::new(handler), turn: Arc::new(Semaphore::new(1)) });
         self
     }
 

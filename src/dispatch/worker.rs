@@ -16,7 +16,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::breaker::Turn;
 use super::claim::{self, Found, Haul, Task};
 use super::controls::{Pauses, Reports};
-use super::event::{Counts, DispatchEvent, Finished, Verdict};
+use super::event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
 use super::executor::{Assignment, Freed, Slot, Surroundings, execute, hand_back};
 use super::gate::{GateNews, Halt};
 use super::health::{self, Health, StoreNews};
@@ -24,7 +24,7 @@ use super::polling::Polling;
 use super::roster::{Plan, Roster};
 use super::settler::{self, Settler};
 use super::wake::{Wake, WakeUps};
-use super::{DispatchOptions, Dispatcher, Signals, StopWhen};
+use super::{DispatchOptions, Dispatcher, Signals, StopWhen, on_dead};
 use crate::model::{Filter, ListQuery, Pause, SortBy};
 use crate::store::{ClaimRequest, Claimed, ErrorKind, Result, Store, StoreError};
 
@@ -79,6 +79,7 @@ enum Phase {
 enum Done {
     Finished(usize, Box<Finished>),
     HandedBack(Vec<Verdict>),
+    ToldOfDeath(Option<Box<OnDeadFailed>>),
 }
 
 /// The store's answer to what the worker asked.
@@ -200,6 +201,9 @@ impl Worker {
             Step::Freed(freed) => self.freed(freed),
             Step::Done(Ok(Done::Finished(index, finished))) => self.finished(index, finished),
             Step::Done(Ok(Done::HandedBack(verdicts))) => self.handed_back(&verdicts),
+            Step::Done(Ok(Done::ToldOfDeath(failed))) => {
+                failed.into_iter().for_each(|failed| self.tell(DispatchEvent::OnDeadFailed(failed)));
+            }
             Step::Done(Err(error)) => resume_panic(error),
             Step::Woken(Wake::Up) => self.woken(),
             Step::Woken(Wake::Lost(error)) => self.not_woken_any_more(error),
@@ -321,6 +325,10 @@ impl Worker {
         self.polling.found_work(now);
         self.counts.claimed += count as u64;
         self.tell(DispatchEvent::Claimed { count });
+        for crash in haul.leased.iter().filter_map(|(claimed, _)| FoundCrashed::by(claimed)) {
+            self.counts.crashed += 1;
+            self.tell(DispatchEvent::FoundCrashed(Box::new(crash)));
+        }
         self.roster.claimed(plan, count, now - haul.asked_at, now);
         let leased_until = haul.asked_at + plan.lease;
         if self.phase != Phase::Working {
@@ -356,12 +364,17 @@ impl Worker {
         self.roster.finished(index);
         let now = Instant::now();
         self.polling.found_work(now);
-        if let Verdict::Retrying { at, .. } = &finished.verdict
+        if let Verdict::Retrying { at, .. } | Verdict::Snoozed { until: at } = &finished.verdict
             && let Some(due_at) = now.checked_add(at.since(self.surroundings.clock.now()))
         {
             self.polling.expect(due_at);
         }
         self.counts.add(&finished.verdict);
+        if let Some((_, subscription)) = self.roster.find(&finished.handler)
+            && let Some(telling) = on_dead::tell(&subscription, &finished, &self.surroundings)
+        {
+            self.executors.spawn(async move { Done::ToldOfDeath(telling.await) });
+        }
         self.tell(DispatchEvent::Finished(finished));
     }
 

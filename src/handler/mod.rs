@@ -7,6 +7,7 @@ mod context;
 mod function;
 pub mod operations;
 pub mod shell;
+mod wait;
 
 use async_trait::async_trait;
 
@@ -16,7 +17,10 @@ use crate::store::{StoreError, Transaction};
 pub use context::{AttemptControl, HandlerContext, Stop, StopReason};
 pub use function::{FnHandler, handler_fn};
 pub use operations::{NumberedOperation, Operation, OperationRules, Preparation, PreparingHandler};
-pub use shell::{Command, ShellHandler, ShellTransaction};
+pub use shell::{
+    Command, ExitCodes, Identity, InvalidIdentity, Meaning, ShellHandler, ShellTransaction, Stdin,
+};
+pub use wait::{LONGEST_WAIT, Wait};
 
 /// What became of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,6 +29,16 @@ pub enum Outcome {
     Succeeded,
     /// It is not, and a later attempt may succeed.
     Failed(Failure),
+    /// The same, and the handler knows when: its back-off does not apply. A time more than [`LONGEST_WAIT`] away is ignored.
+    RetryAfter {
+        /// What went wrong.
+        failure: Failure,
+        /// When to try again.
+        wait: Wait,
+    },
+    /// It is too early: put off for a second at least, without spending the attempt. A time more than [`LONGEST_WAIT`]
+    /// away is a failure instead.
+    Snoozed(Wait),
     /// It is not, and no attempt ever will: the delivery is dead at once.
     Rejected(Failure),
     /// It was not tried, or was interrupted from outside: given back without spending the attempt.
@@ -66,6 +80,23 @@ pub trait Handler: Send + Sync {
     /// When the context asks it to stop, it should end soon; what is still running at the time that the context
     /// names is dropped. A panic is a failed attempt.
     async fn handle(&self, envelope: &Envelope, context: &HandlerContext) -> Outcome;
+}
+
+/// Is told once of each delivery of a handler that this worker has given up, after that was recorded: to alert someone, say.
+///
+/// A worker that dies in that moment tells no one, and what an operator buries is not told.
+#[async_trait]
+pub trait DeadLetterHandler: Send + Sync {
+    /// Tells of a delivery that is dead because of `failure`. The payload is null where the event is not there any more.
+    ///
+    /// # Errors
+    /// Why that did not work; it is logged, and changes nothing.
+    async fn dead(
+        &self,
+        envelope: &Envelope,
+        failure: &Failure,
+        context: &HandlerContext,
+    ) -> Result<(), String>;
 }
 
 /// Does the work of one handler inside a transaction of the store, which also completes the delivery: both are

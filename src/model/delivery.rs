@@ -14,6 +14,12 @@ pub const MAX_ERROR_HISTORY: usize = 10;
 /// The longest error message that is kept, in bytes, so that no history grows a document without bound.
 pub const MAX_ERROR_MESSAGE_BYTES: usize = 8 * 1024;
 
+/// What is remembered of an attempt that ended without an outcome: the name of its worker stands between the two.
+pub const CRASH_MESSAGE: [&str; 2] = ["worker ", " died, or lost its lease, without an outcome"];
+
+/// The name of a worker that gave none.
+pub const UNKNOWN_WORKER: &str = "unknown";
+
 /// A word that names no status or lane.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{word}` is not one of {expected}")]
@@ -298,6 +304,14 @@ impl Delivery {
             Status::Dead => Some(self.updated_at),
             Status::Pending | Status::Processing => None,
         }
+    }
+
+    /// Remembers that the attempt under the lease that is recorded ended without an outcome.
+    pub(crate) fn remember_crash(&mut self, now: Timestamp) {
+        let [before, behind] = CRASH_MESSAGE;
+        let worker = self.lease_owner.as_deref().unwrap_or(UNKNOWN_WORKER);
+        let message = format!("{before}{worker}{behind}");
+        self.remember(&Failure { kind: FailureKind::Crashed, message }, now);
     }
 
     pub(crate) fn remember(&mut self, failure: &Failure, now: Timestamp) {

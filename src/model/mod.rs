@@ -21,8 +21,8 @@ mod transition;
 
 pub use control::{Controls, Pause, TrippedBreaker};
 pub use delivery::{
-    AttemptError, Delivery, Failure, FailureKind, Lane, Lease, MAX_ERROR_HISTORY, MAX_ERROR_MESSAGE_BYTES,
-    Status, UnknownWord,
+    AttemptError, CRASH_MESSAGE, Delivery, Failure, FailureKind, Lane, Lease, MAX_ERROR_HISTORY,
+    MAX_ERROR_MESSAGE_BYTES, Status, UNKNOWN_WORKER, UnknownWord,
 };
 pub use duration::{InvalidDuration, parse_duration, short_duration};
 pub use envelope::Envelope;

@@ -8,7 +8,8 @@ use super::time::Timestamp;
 /// the right to do it is established.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Transition {
-    /// A worker takes a due delivery, pending or with an expired lease; the attempt is counted at once.
+    /// A worker takes a due delivery, pending or with an expired lease; the attempt is counted at once. That the attempt
+    /// under an expired lease ended without an outcome is remembered as a failure of kind crashed.
     Claim {
         /// The fence of the new lease.
         token: LeaseToken,
@@ -28,6 +29,11 @@ pub enum Transition {
     },
     /// The worker hands the delivery back unused; the attempt is not counted.
     Release,
+    /// The handler puts the delivery off; the attempt is not counted, and nothing went wrong.
+    Snooze {
+        /// Not before this time.
+        available_at: Timestamp,
+    },
     /// The worker gives it up.
     Bury {
         /// What went wrong.
@@ -38,7 +44,8 @@ pub enum Transition {
         /// When the lease now runs out.
         expires_at: Timestamp,
     },
-    /// An operator returns a delivery with an expired lease to pending, due now.
+    /// An operator returns a delivery with an expired lease to pending, due now; that its attempt ended without an outcome
+    /// is remembered as with a claim.
     Recover,
     /// An operator brings a dead delivery back.
     Requeue {
@@ -63,6 +70,7 @@ impl Transition {
             Transition::Complete => "completed",
             Transition::Reschedule { .. } => "rescheduled",
             Transition::Release => "released",
+            Transition::Snooze { .. } => "snoozed",
             Transition::Bury { .. } | Transition::OperatorBury { .. } => "buried",
             Transition::ExtendLease { .. } => "extended",
             Transition::Recover => "recovered",
@@ -101,6 +109,9 @@ pub fn apply(
     }
     match transition {
         Transition::Claim { token, owner, expires_at } => {
+            if delivery.status == Status::Processing {
+                next.remember_crash(now);
+            }
             next.attempts = next.attempts.saturating_add(1);
             next.status = Status::Processing;
             next.lane = Lane::Ready;
@@ -120,12 +131,19 @@ pub fn apply(
             next.attempts = next.attempts.saturating_sub(1);
             wait_until(&mut next, delivery.available_at);
         }
+        Transition::Snooze { available_at } => {
+            next.attempts = next.attempts.saturating_sub(1);
+            wait_until(&mut next, *available_at);
+        }
         Transition::Bury { failure } => {
             next.remember(failure, now);
             finish(&mut next, Status::Dead);
         }
         Transition::ExtendLease { expires_at } => set_lease_expiry(&mut next, *expires_at),
-        Transition::Recover => wait_until(&mut next, now),
+        Transition::Recover => {
+            next.remember_crash(now);
+            wait_until(&mut next, now);
+        }
         Transition::Requeue { available_at } => {
             next.attempts = 0;
             next.requeues = next.requeues.saturating_add(1);
@@ -148,6 +166,7 @@ fn is_legal(delivery: &Delivery, transition: &Transition, now: Timestamp) -> boo
         Transition::Complete
         | Transition::Reschedule { .. }
         | Transition::Release
+        | Transition::Snooze { .. }
         | Transition::Bury { .. } => delivery.status == Status::Processing,
         Transition::ExtendLease { .. } => {
             delivery.status == Status::Processing && can_be_extended(delivery, now)
@@ -241,6 +260,7 @@ mod tests {
             Transition::Complete,
             Transition::Reschedule { available_at: at, failure: failure() },
             Transition::Release,
+            Transition::Snooze { available_at: at },
             Transition::Bury { failure: failure() },
             Transition::ExtendLease { expires_at: at },
             Transition::Recover,
@@ -261,7 +281,7 @@ mod tests {
         let due = pending(10_000);
         let live = apply(&due, &claim(20_000), NOW).unwrap();
         let expired = apply(&due, &claim(10_000), NOW).unwrap();
-        let outcomes = ["completed", "rescheduled", "released", "buried", "extended"];
+        let outcomes = ["completed", "rescheduled", "released", "snoozed", "buried", "extended"];
         assert_eq!(legal_verbs(&due), ["claimed", "buried", "parked", "unparked"]);
         assert_eq!(legal_verbs(&pending(10_001)), ["buried", "parked", "unparked"]);
         assert_eq!(legal_verbs(&live), [&outcomes[..], &["buried"]].concat());
@@ -299,6 +319,28 @@ mod tests {
         let before = pending(1);
         let after = apply(&apply(&before, &claim(20_000), NOW).unwrap(), &Transition::Release, NOW).unwrap();
         assert_eq!(after, Delivery { updated_at: NOW, ..before });
+    }
+
+    #[test]
+    fn a_snooze_puts_off_without_a_trace() {
+        let before = pending(1);
+        let until = Timestamp::from_millis(70_000);
+        let snooze = Transition::Snooze { available_at: until };
+        let after = apply(&apply(&before, &claim(20_000), NOW).unwrap(), &snooze, NOW).unwrap();
+        assert_eq!(after, Delivery { available_at: until, due_at: Some(until), updated_at: NOW, ..before });
+    }
+
+    #[test]
+    fn an_attempt_without_an_outcome_is_remembered_by_whoever_comes_next() {
+        let expired = apply(&pending(1), &claim(10_000), NOW).unwrap();
+        for next in [claim(20_000), Transition::Recover] {
+            let after = apply(&expired, &next, NOW).unwrap();
+            let [error] = &after.errors[..] else { panic!("{:?}", after.errors) };
+            assert_eq!((error.attempt, error.at, &error.kind), (1, NOW, &FailureKind::Crashed));
+            assert_eq!(error.message, "worker w died, or lost its lease, without an outcome");
+            assert_eq!(after.last_error.as_ref(), Some(&error.message));
+        }
+        assert_eq!(apply(&pending(1), &claim(20_000), NOW).unwrap().errors, []);
     }
 
     #[test]

@@ -120,6 +120,9 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// older one of another, and a claim that found some may leave out others that are due; one that would come back empty
     /// looks again. Rules 2 to 5 never rest on what was seen before.
     ///
+    /// *Crashes.* The attempt under an expired lease ended without an outcome. The write that takes such a delivery remembers
+    /// that in the history, as a failure of kind crashed with the number of that attempt and the owner of its lease.
+    ///
     /// When it fails after some were taken, those are returned and the error waits for the next call.
     async fn claim(&self, request: &ClaimRequest) -> Result<Vec<Claimed>>;
 
@@ -130,7 +133,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     ///
     /// Each changes its delivery only if id, status processing and lease token match. A lease that ran out but that
     /// nobody took since still counts, except that it cannot be extended where the delivery has a key: another one of the
-    /// key may have been claimed behind it. `Release` gives the attempt back.
+    /// key may have been claimed behind it. `Release` gives the attempt back, and so does `Snooze`, which also moves the
+    /// time before which it is not tried again.
     async fn settle(&self, settlements: &[Settlement], now: Timestamp) -> Result<Vec<Fenced>>;
 
     /// Hints that a delivery of one of these handlers may have become due; `None` where the store cannot tell.
@@ -179,6 +183,7 @@ pub trait Store: Send + Sync + fmt::Debug {
     ) -> Result<u64>;
 
     /// Returns deliveries whose lease has run out to pending, due now; returns how many. All handlers when none is named.
+    /// The history remembers each as a crash, as with a claim.
     async fn recover(&self, handlers: &[String], now: Timestamp) -> Result<u64>;
 
     /// Deletes one batch of finished deliveries, by the time at which they finished, together with the events that no

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::model::{Delivery, Failure, Lease, Status, Timestamp, Transition};
+use crate::model::{AttemptError, Delivery, Failure, FailureKind, Lease, Status, Timestamp, Transition};
 
 /// What a store can do beyond the common contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,6 +40,17 @@ pub struct Claimed {
     pub delivery: Delivery,
 }
 
+impl Claimed {
+    /// The attempt before this one, if this claim found that it had ended without an outcome.
+    pub fn crash(&self) -> Option<&AttemptError> {
+        let Delivery { attempts, updated_at, errors, .. } = &self.delivery;
+        let is_of_this_claim = |error: &&AttemptError| {
+            error.kind == FailureKind::Crashed && error.at == *updated_at && error.attempt + 1 == *attempts
+        };
+        errors.last().filter(is_of_this_claim)
+    }
+}
+
 /// What became of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
@@ -54,6 +65,11 @@ pub enum Outcome {
     },
     /// The worker hands it back unused; the attempt is not counted.
     Release,
+    /// The handler puts it off; the attempt is not counted, and nothing went wrong.
+    Snooze {
+        /// Not before this time.
+        available_at: Timestamp,
+    },
     /// The worker gives it up.
     Bury {
         /// What went wrong.
@@ -73,6 +89,7 @@ impl Outcome {
             Outcome::Complete => Transition::Complete,
             Outcome::Reschedule { available_at, failure } => Transition::Reschedule { available_at, failure },
             Outcome::Release => Transition::Release,
+            Outcome::Snooze { available_at } => Transition::Snooze { available_at },
             Outcome::Bury { failure } => Transition::Bury { failure },
             Outcome::ExtendLease { expires_at } => Transition::ExtendLease { expires_at },
         }

@@ -147,6 +147,141 @@ fn a_file_describes_handlers_and_their_limits() {
 }
 
 #[test]
+fn a_file_says_what_stdin_and_exit_codes_are_and_what_the_dead_get() {
+    let sandbox = Sandbox::new();
+    let file = sandbox.file(
+        "handlers.toml",
+        r#"
+        [handlers.projector]
+        types = ["order.*"]
+        shell = "cat > event; exit 9"
+        stdin = "cloudevents"
+        exit_codes = { done = [9] }
+
+        [handlers.mailer]
+        types = ["order.*"]
+        shell = "cat > payload; echo no address >&2; exit 4"
+        stdin = "payload"
+        exit_codes = { bury = [4] }
+        on_dead = "cat >> dead; echo $RELAY_FAILURE_KIND $RELAY_DELIVERY_ID >> kinds"
+
+        [handlers.audit]
+        types = ["order.*"]
+        shell = "test -e asked || { touch asked; echo 'retry-after: 50ms'; exit 75; }"
+        backoff = { kind = "fixed", base = "1h" }
+        nice = 1
+
+        [handlers.pager]
+        types = ["order.*"]
+        shell = "exit 65"
+        on_dead = ["sh", "-c", "echo nobody answers >&2; exit 1"]
+        "#,
+    );
+    let file = file.display().to_string();
+    sandbox.run(["run", "--check", "--handlers", &file]).exits(0);
+    sandbox
+        .run(["publish", "order.placed.v1", "--key", "o-1", "--payload", r#"{"n":1}"#, "--handlers", &file])
+        .exits(0);
+    let ran = sandbox.run(["run", "--until-empty", "--handlers", &file, "--log-format", "json"]).exits(3);
+    let deliveries = sandbox.deliveries();
+    let of = |name: &str| deliveries.iter().find(|delivery| delivery.handler == name).unwrap();
+    let event: Value = serde_json::from_str(&sandbox.read("event")).unwrap();
+    assert_eq!((&event["specversion"], &event["source"]), (&json!("1.0"), &json!("/relayctl")));
+    assert_eq!((&event["partitionkey"], &event["data"]), (&json!("o-1"), &json!({"n": 1})));
+    assert_eq!(of("projector").status, Status::Completed);
+    assert_eq!(sandbox.read("payload"), "{\"n\":1}\n");
+    assert_eq!((of("mailer").status, of("mailer").attempts), (Status::Dead, 1));
+    let dead: Value = serde_json::from_str(&sandbox.read("dead")).unwrap();
+    assert_eq!(dead["failure"], json!({"kind": "rejected", "message": "exit status 4: no address"}));
+    assert_eq!(sandbox.read("kinds"), format!("rejected {}\n", of("mailer").id));
+    assert_eq!((of("audit").status, of("audit").attempts), (Status::Completed, 2));
+    assert_eq!(of("pager").last_error.as_deref(), Some("exit status 65"));
+    let entries = ran.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let failed: Vec<_> = entries.filter(|entry| entry["event"] == "on-dead-failed").collect();
+    assert_eq!(failed.len(), 1, "{}", ran.stderr);
+    assert_eq!(
+        (&failed[0]["handler"], &failed[0]["error"]),
+        (&json!("pager"), &json!("exit status 1: nobody answers"))
+    );
+}
+
+#[test]
+fn a_snooze_puts_a_delivery_off_and_costs_no_attempt() {
+    let sandbox = Sandbox::new();
+    sandbox.publish(&[event("e-1")]);
+    let line = "echo 'snooze: 1h'; exit 75";
+    let ran = sandbox
+        .run(["run", "--once", "--max-attempts", "1", "--handler", &format!("projector={line}")])
+        .exits(0);
+    assert!(ran.stderr.contains("snoozed"), "{}", ran.stderr);
+    let delivery = sandbox.only_delivery();
+    assert_eq!((delivery.status, delivery.attempts, &delivery.errors[..]), (Status::Pending, 0, &[][..]));
+    let ahead = delivery.available_at.since(SystemClock.now());
+    assert!(Duration::from_secs(3_000) < ahead && ahead <= Duration::from_secs(3_600), "{ahead:?}");
+}
+
+#[test]
+fn an_attempt_whose_worker_died_is_told_and_remembered() {
+    let sandbox = Sandbox::new();
+    let [crashed] = sandbox.processing(1, Duration::from_secs(3_600)).try_into().expect("one");
+    let before = sandbox.get(&crashed.lease.delivery_id);
+    let worker = before.lease_owner.expect("an owner");
+    let handler = format!("{}=true", before.handler);
+    let ran = sandbox.run(["run", "--once", "--handler", &handler, "--log-format", "json"]).exits(0);
+    let entries = ran.stderr.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let found: Vec<_> = entries.filter(|entry| entry["event"] == "crashed").collect();
+    assert_eq!((found.len(), &found[0]["attempt"]), (1, &json!(1)), "{}", ran.stderr);
+    let delivery = sandbox.get(&crashed.lease.delivery_id);
+    assert_eq!((delivery.status, delivery.attempts, delivery.errors.len()), (Status::Completed, 2, 1));
+    assert_eq!((delivery.errors[0].attempt, &delivery.errors[0].kind), (1, &FailureKind::Crashed));
+    assert!(delivery.errors[0].message.contains(&worker), "{:?}", delivery.errors);
+}
+
+/// The folder as it stands, but for the place of what is written.
+#[test]
+fn the_example_handlers_do_what_they_say() {
+    let sandbox = Sandbox::new();
+    let examples = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/handlers");
+    for example in std::fs::read_dir(&examples).unwrap() {
+        let example = example.unwrap().path();
+        let text = std::fs::read_to_string(&example).unwrap().replace("/tmp/", &sandbox.path_of(""));
+        let copy = sandbox.file(example.file_name().unwrap().to_str().unwrap(), &text);
+        std::fs::set_permissions(copy, example.metadata().unwrap().permissions()).unwrap();
+    }
+    let file = sandbox.path_of("handlers.toml");
+    sandbox.run(["run", "--check", "--handlers", &file]).exits(0);
+    let publish = |event_type: &str, payload: &str, key: &[&str]| {
+        let arguments = ["publish", event_type, "--payload", payload, "--handlers", &file];
+        sandbox.run(arguments.into_iter().chain(key.iter().copied())).exits(0);
+    };
+    publish("order.placed.v1", r#"{"total":4}"#, &["--key", "o/1"]);
+    publish("order.placed.v1", r#"{"total":5}"#, &[]);
+    publish("customer.registered.v1", r#"{"email":"a@example.org"}"#, &[]);
+    sandbox.run(["run", "--until-empty", "--handlers", &file]).exits(3);
+    let statuses = sandbox.deliveries().into_iter().map(|delivery| (delivery.handler, delivery.status));
+    let mut statuses: Vec<_> = statuses.collect();
+    statuses.sort();
+    let (done, dead) = (Status::Completed, Status::Dead);
+    let expected = [
+        ("gateway", done),
+        ("gateway", done),
+        ("gateway", done),
+        ("mailer", done),
+        ("print", done),
+        ("print", done),
+        ("print", done),
+        ("projector", done),
+        ("projector", dead),
+    ];
+    assert_eq!(statuses, expected.map(|(handler, status)| (handler.to_owned(), status)));
+    assert!(sandbox.read("relayctl-orders/o_1.json").contains(r#""total":4"#));
+    assert!(sandbox.read("relayctl-mails.txt").starts_with("To: a@example.org\n"));
+    assert_eq!(sandbox.read("relayctl-events.jsonl").lines().count(), 3);
+    assert!(sandbox.read("relayctl-cloudevents.jsonl").contains(r#""source":"/shop/orders""#));
+    assert!(sandbox.read("relayctl-dead.jsonl").contains("has no key"));
+}
+
+#[test]
 fn deliveries_of_other_handlers_are_left_alone() {
     let sandbox = Sandbox::new();
     sandbox.publish(&[event("e-1").handler("somebody-else")]);
@@ -185,6 +320,19 @@ fn a_check_lists_the_handlers_and_connects_to_nothing() {
         .exits(2)
         .complains("there is no command `no-such-command` in PATH");
     check(&["--handlers", "/no/such/file"]).exits(2).complains("cannot read /no/such/file");
+    let file = home.path().join("handlers.toml");
+    let refused = |key: &str, reason: &str| {
+        std::fs::write(&file, format!("[handlers.mailer]\ntypes = ['*']\nshell = 'true'\n{key}\n")).unwrap();
+        check(&["--handlers", &file.display().to_string()]).exits(2).complains(reason);
+    };
+    refused("exit_codes = { done = [3], bury = [3] }", "handler `mailer`: exit_codes: 3 is there twice");
+    refused(
+        "on_dead = ['no-such-command']",
+        "handler mailer: on_dead: there is no command `no-such-command`",
+    );
+    refused("source = '/shop'", "handler `mailer`: source: is for stdin");
+    refused("user = 'no such user'", "handler `mailer`: user: ");
+    refused("user = 'nobody'\nnice = -1", "handler `mailer`: ");
 }
 
 #[test]

@@ -3,13 +3,15 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use relayctl::handler::{Command, Handler, Outcome, ShellHandler};
-use relayctl::model::{FailureKind, MAX_ERROR_MESSAGE_BYTES};
+use relayctl::handler::{
+    Command, DeadLetterHandler as _, Handler as _, Identity, Outcome, ShellHandler, Stdin,
+};
+use relayctl::model::{Failure, FailureKind, MAX_ERROR_MESSAGE_BYTES};
 use serde_json::{Value, json};
 use tempfile::tempdir;
 use tokio::time::Instant;
 
-use crate::support::{attempt, attempt_line, envelope, failure_of, soon};
+use crate::support::{Marker, attempt, attempt_line, control, envelope, failure_of, soon};
 
 fn payload_of(bytes: usize) -> Value {
     json!({ "text": "x".repeat(bytes) })
@@ -307,4 +309,104 @@ async fn quick_children_are_quick() {
     }
     // Every wait inside has a bound of 250 ms or more: none of them may be met when all goes well.
     assert!(started.elapsed() < Duration::from_secs(4), "{:?}", started.elapsed());
+}
+
+// ---- what a handler may be given otherwise ---------------------------------------------------------------------------
+
+#[tokio::test]
+async fn a_trace_context_is_handed_on_if_it_is_well_formed() {
+    const PARENT: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+    let mut traced = envelope(json!({}));
+    traced.headers = json!({"traceparent": PARENT, "tracestate": "shop=1"});
+    let line = format!(r#"test "$TRACEPARENT $TRACESTATE" = "{PARENT} shop=1""#);
+    assert_eq!(attempt(Command::shell(line).env("TRACEPARENT", "own"), &traced).await, Outcome::Succeeded);
+    traced.headers = json!({"traceparent": "00-$(reboot)", "tracestate": "shop=1"});
+    let line = r#"test -z "${TRACEPARENT+set}${TRACESTATE+set}""#;
+    assert_eq!(attempt(Command::shell(line), &traced).await, Outcome::Succeeded);
+}
+
+#[tokio::test]
+async fn stdin_has_the_form_that_is_asked_for() {
+    for (stdin, line) in [
+        (Stdin::Payload, r#"test "$(cat)" = '{"total":4}'"#),
+        (
+            Stdin::CloudEvents { source: "/shop".into() },
+            r#"grep -q '"specversion":"1.0".*"source":"/shop".*"data":{"total":4}'"#,
+        ),
+    ] {
+        let handler = ShellHandler::new(Command::shell(line)).stdin(stdin);
+        let outcome = soon(handler.handle(&envelope(json!({"total": 4})), &control().context())).await;
+        assert_eq!(outcome, Outcome::Succeeded, "{line}");
+    }
+}
+
+#[tokio::test]
+async fn a_nice_command_and_all_that_it_starts_have_a_lower_priority() {
+    let own = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let (_, behind_name) = own.rsplit_once(')').unwrap();
+    let own: i32 = behind_name.split_ascii_whitespace().nth(16).unwrap().parse().unwrap();
+    let expected = (own + 3).min(19);
+    let line = format!(r#"test "$(nice)" = {expected} && exec sh -c 'test "$(nice)" = {expected}'"#);
+    assert_eq!(attempt(Command::shell(&line).nice(3), &envelope(json!({}))).await, Outcome::Succeeded);
+    let outcome = attempt(Command::argv("false", [""; 0]).nice(3), &envelope(json!({}))).await;
+    assert_eq!(outcome, Outcome::failed("exit status 1"));
+    let check = Command::argv("no-such-program", [""; 0]).nice(3).check();
+    assert_eq!(check, Err("there is no command `no-such-program` in PATH".to_owned()));
+}
+
+/// For root the children are somebody else's; for others the wish is refused.
+#[tokio::test]
+async fn only_roots_commands_can_run_as_somebody_else() {
+    let found = Identity::find(Some("nobody"), None);
+    if !nix::unistd::geteuid().is_root() {
+        assert_eq!(found.unwrap_err().to_string(), "user: only root can run commands as somebody else");
+        return;
+    }
+    let nobody = nix::unistd::User::from_name("nobody").unwrap().unwrap();
+    let line = format!(
+        r#"test "$(id -u) $(id -g) $(id -G) $USER $HOME" = "{uid} {gid} {gid} nobody {home}""#,
+        uid = nobody.uid,
+        gid = nobody.gid,
+        home = nobody.dir.display()
+    );
+    let command = Command::shell(line).run_as(found.unwrap()).nice(1);
+    assert_eq!(attempt(command, &envelope(json!({}))).await, Outcome::Succeeded);
+    let with_group = Identity::find(Some("nobody"), Some("0")).unwrap();
+    let command = Command::shell(r#"test "$(id -g)" = 0"#).run_as(with_group);
+    assert_eq!(attempt(command, &envelope(json!({}))).await, Outcome::Succeeded);
+    let unknown = |user, group| Identity::find(user, group).unwrap_err().to_string();
+    assert_eq!(unknown(Some("no such user"), None), "user: there is no user `no such user`");
+    assert_eq!(unknown(Some("nobody"), Some("no such group")), "group: there is no group `no such group`");
+}
+
+/// The worker's signals reach what belongs to somebody else.
+#[tokio::test]
+async fn a_command_of_somebody_else_is_ended_with_all_that_it_started() {
+    if !nix::unistd::geteuid().is_root() {
+        assert!(Identity::find(Some("nobody"), None).is_err());
+        return;
+    }
+    let marker = Marker::new("somebody-else");
+    let nobody = Identity::find(Some("nobody"), None).unwrap();
+    let command = marker.mark(Command::shell("sleep 300 & exit 3")).run_as(nobody);
+    assert_eq!(attempt(command, &envelope(json!({}))).await, Outcome::failed("exit status 3"));
+    assert_eq!(marker.processes(), Vec::<u32>::new());
+}
+
+#[tokio::test]
+async fn the_command_for_the_dead_gets_envelope_and_failure() {
+    let directory = tempdir().unwrap();
+    let envelope = envelope(json!({"total": 4}));
+    let failure = Failure::new(FailureKind::Timeout, "timed out after 1s");
+    let line = r#"cat >dead; test "$RELAY_FAILURE_KIND $RELAY_DELIVERY_ID" = "timeout $ID""#;
+    let command = Command::shell(line).workdir(directory.path()).env("ID", envelope.delivery_id.as_str());
+    let handler = ShellHandler::new(command).stdin(Stdin::Payload);
+    assert_eq!(soon(handler.dead(&envelope, &failure, &control().context())).await, Ok(()));
+    let dead: Value =
+        serde_json::from_str(&std::fs::read_to_string(directory.path().join("dead")).unwrap()).unwrap();
+    assert_eq!(dead["failure"], json!({"kind": "timeout", "message": "timed out after 1s"}));
+    assert_eq!((&dead["payload"], &dead["attempt"]), (&json!({"total": 4}), &json!(envelope.attempt)));
+    let broken = ShellHandler::new(Command::shell("echo pager is off >&2; exit 1"));
+    let error = soon(broken.dead(&envelope, &failure, &control().context())).await;
+    assert_eq!(error, Err("exit status 1: pager is off".to_owned()));
 }

@@ -4,9 +4,11 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use relayctl::clock::Clock;
-use relayctl::dispatch::{StopWhen, Verdict};
-use relayctl::handler::{Command, Outcome, ShellHandler, handler_fn};
-use relayctl::model::{Failure, FailureKind, NewEvent, RetryPolicy, Status};
+use relayctl::dispatch::{DispatchEvent, StopWhen, Verdict};
+use relayctl::handler::{
+    Command, DeadLetterHandler, HandlerContext, Outcome, ShellHandler, Wait, handler_fn,
+};
+use relayctl::model::{DeliveryId, Envelope, Failure, FailureKind, NewEvent, RetryPolicy, Status, Timestamp};
 use relayctl::store::{ClaimRequest, Repair};
 use serde_json::json;
 
@@ -185,12 +187,15 @@ async fn a_delivery_that_its_workers_do_not_survive_is_dead_after_the_last_attem
         }
     });
     let (counts, _) = bench.run(vec![subscription("mail", handler)], StopWhen::NothingDue).await;
-    assert_eq!(counts.dead, 1);
+    assert_eq!((counts.dead, counts.crashed), (1, 1));
     assert!(!*ran.lock().unwrap());
     let delivery = bench.get(&id).await;
     assert_eq!((delivery.status, &delivery.errors[0].kind), (Status::Dead, &FailureKind::Crashed));
-    let expected = "attempt 5 of 5 ended without an outcome: its worker died, or lost its lease";
-    assert_eq!(delivery.last_error.as_deref(), Some(expected));
+    let crash = "worker elsewhere:1 died, or lost its lease, without an outcome";
+    assert_eq!(delivery.last_error, Some(format!("attempt 5 of 5 was the last: {crash}")));
+    let history: Vec<_> = delivery.errors.iter().map(|error| (error.attempt, error.kind.as_str())).collect();
+    assert_eq!(history, (1..=6).map(|attempt| (attempt, "crashed")).collect::<Vec<_>>());
+    assert!(delivery.errors[..5].iter().all(|error| error.message == crash));
 }
 
 #[tokio::test]
@@ -201,8 +206,162 @@ async fn a_crash_before_the_last_attempt_leaves_the_others() {
         crash(&bench).await;
     }
     let done = handler_fn(|_| async { Outcome::Succeeded });
-    bench.run(vec![subscription("mail", done)], StopWhen::NothingDue).await;
-    assert_eq!(bench.get(&id).await.status, Status::Completed);
+    let mut worker = bench.start(vec![subscription("mail", done)], StopWhen::NothingDue);
+    let found = worker.next(|event| match event {
+        DispatchEvent::FoundCrashed(found) => Some(found),
+        _ => None,
+    });
+    let found = found.await;
+    assert_eq!((&found.delivery_id, &*found.handler, found.attempt), (&id, "mail", 4));
+    assert!(found.message.contains("elsewhere:1"), "{}", found.message);
+    let counts = worker.end().await.unwrap();
+    assert_eq!((counts.crashed, counts.completed, counts.retried), (1, 1, 0));
+    let delivery = bench.get(&id).await;
+    assert_eq!((delivery.status, delivery.errors.len()), (Status::Completed, 4));
+}
+
+fn answering(outcome: Outcome) -> impl relayctl::handler::Handler {
+    handler_fn(move |_| {
+        let outcome = outcome.clone();
+        async { outcome }
+    })
+}
+
+#[tokio::test]
+async fn a_handler_may_say_when_it_is_tried_again() {
+    let (hour, year) = (Duration::from_secs(3_600), Duration::from_secs(366 * 86_400));
+    let (back_off, at) = (START.saturating_add(Duration::from_secs(10)), START.saturating_add(hour));
+    for (wait, expected, message) in [
+        (Wait::For(hour), at, "busy"),
+        (Wait::Until(at), at, "busy"),
+        (Wait::Until(START.saturating_sub(hour)), START, "busy"),
+        (
+            Wait::For(year * 2),
+            back_off,
+            "ignored `retry-after: 2years 1day 12h`, which is more than a year away; busy",
+        ),
+    ] {
+        let bench = Bench::new();
+        let id = bench.publish(event()).await;
+        let failure = Failure::new(FailureKind::Failed, "busy");
+        let handler = answering(Outcome::RetryAfter { failure, wait });
+        let (counts, _) = bench.run(vec![subscription("mail", handler)], StopWhen::Deliveries(1)).await;
+        assert_eq!((counts.retried, counts.snoozed), (1, 0));
+        let delivery = bench.get(&id).await;
+        assert_eq!((delivery.available_at, delivery.attempts, delivery.errors.len()), (expected, 1, 1));
+        assert_eq!(delivery.last_error.as_deref(), Some(message));
+    }
+}
+
+#[tokio::test]
+async fn the_last_attempt_has_no_other_after_it() {
+    let bench = Bench::new();
+    let id = bench.publish(event()).await;
+    let failure = Failure::new(FailureKind::Failed, "busy");
+    let handler = answering(Outcome::RetryAfter { failure, wait: Wait::For(Duration::from_secs(1)) });
+    let subscription = subscription("mail", handler).max_attempts(1);
+    let (counts, _) = bench.run(vec![subscription], StopWhen::NothingDue).await;
+    assert_eq!((counts.dead, bench.get(&id).await.status), (1, Status::Dead));
+}
+
+#[tokio::test]
+async fn a_snooze_is_no_failure_however_often() {
+    let bench = Bench::new();
+    let id = bench.publish(event()).await;
+    let command = ShellHandler::new(Command::shell("echo waiting; echo 'snooze: 10m'; exit 75"));
+    let subscription = subscription("mail", command).max_attempts(1);
+    let mut worker = bench.start(vec![subscription], StopWhen::Never);
+    for _ in 0..3 {
+        let until = bench.clock.now().saturating_add(Duration::from_secs(600));
+        assert_eq!(worker.next_finished().await.verdict, Verdict::Snoozed { until });
+        bench.clock.advance(Duration::from_secs(600));
+    }
+    let counts = worker.drain().await;
+    assert!(counts.snoozed >= 3 && counts.dead == 0 && counts.retried == 0, "{counts:?}");
+    let delivery = bench.get(&id).await;
+    assert_eq!((delivery.status, delivery.attempts, delivery.last_error), (Status::Pending, 0, None));
+}
+
+#[tokio::test]
+async fn a_snooze_is_neither_nothing_nor_for_ever() {
+    let bench = Bench::new();
+    let id = bench.publish(event()).await;
+    let handler = answering(Outcome::Snoozed(Wait::For(Duration::ZERO)));
+    let (counts, _) = bench.run(vec![subscription("mail", handler)], StopWhen::NothingDue).await;
+    assert_eq!(counts.snoozed, 1);
+    assert_eq!(bench.get(&id).await.available_at, START.saturating_add(Duration::from_secs(1)));
+    bench.clock.advance(Duration::from_secs(1));
+    let handler = answering(Outcome::Snoozed(Wait::Until(Timestamp::from_millis(i64::MAX))));
+    let (counts, _) = bench.run(vec![subscription("mail", handler)], StopWhen::NothingDue).await;
+    assert_eq!((counts.snoozed, counts.retried), (0, 1));
+    let delivery = bench.get(&id).await;
+    assert_eq!(delivery.attempts, 1);
+    assert!(delivery.last_error.unwrap().contains("more than a year away"));
+}
+
+/// Keeps what it was told.
+#[derive(Clone, Default)]
+struct Register(Arc<Mutex<Vec<(DeliveryId, serde_json::Value, Failure)>>>);
+
+#[async_trait::async_trait]
+impl DeadLetterHandler for Register {
+    async fn dead(
+        &self,
+        envelope: &Envelope,
+        failure: &Failure,
+        context: &HandlerContext,
+    ) -> Result<(), String> {
+        if envelope.payload["hangs"] == true {
+            return Err(context.stopped().await.reason.to_string());
+        }
+        self.0.lock().unwrap().push((
+            envelope.delivery_id.clone(),
+            envelope.payload.clone(),
+            failure.clone(),
+        ));
+        if envelope.payload["fails"] == true { Err("nobody answers".to_owned()) } else { Ok(()) }
+    }
+}
+
+#[tokio::test]
+async fn the_dead_are_told_of_once() {
+    let bench = Bench::new();
+    let rejected = bench.publish(event()).await;
+    let register = Register::default();
+    let subscribe =
+        |work: Outcome| subscription("mail", answering(work)).max_attempts(2).on_dead(register.clone());
+    bench.run(vec![subscribe(Outcome::rejected("no"))], StopWhen::NothingDue).await;
+    let told = vec![(rejected, json!({"total": 4}), Failure::new(FailureKind::Rejected, "no"))];
+    assert_eq!(*register.0.lock().unwrap(), told);
+    let failing = bench.publish(event()).await;
+    bench.run(vec![subscribe(Outcome::failed("busy"))], StopWhen::NothingDue).await;
+    assert_eq!(register.0.lock().unwrap().len(), 1);
+    bench.clock.advance(Duration::from_secs(10));
+    bench.run(vec![subscribe(Outcome::failed("busy"))], StopWhen::NothingDue).await;
+    let failure = Failure::new(FailureKind::Failed, "busy");
+    assert_eq!(register.0.lock().unwrap()[1..], [(failing, json!({"total": 4}), failure)]);
+}
+
+#[tokio::test]
+async fn the_dead_stay_dead_whatever_comes_of_telling() {
+    for (payload, error) in
+        [(json!({"fails": true}), "nobody answers"), (json!({"hangs": true}), "timed out after 50ms")]
+    {
+        let bench = Bench::new();
+        let id = bench.publish(NewEvent::new("order.placed.v1", payload).handler("mail")).await;
+        let register = Register::default();
+        let subscription = subscription("mail", answering(Outcome::rejected("no"))).on_dead(register);
+        let subscription = subscription.timeout(Duration::from_millis(50));
+        let mut worker = bench.start(vec![subscription], StopWhen::NothingDue);
+        let failed = worker.next(|event| match event {
+            DispatchEvent::OnDeadFailed(failed) => Some(failed),
+            _ => None,
+        });
+        let failed = failed.await;
+        assert_eq!((&failed.delivery_id, &*failed.error), (&id, error));
+        assert_eq!(worker.end().await.unwrap().dead, 1);
+        assert_eq!(bench.get(&id).await.last_error.as_deref(), Some("no"));
+    }
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use relayctl::dispatch::{StopWhen, Subscription, Verdict};
 use relayctl::handler::{
     Command, HandlerContext, NumberedOperation, Operation, OperationRules, Outcome, Preparation,
-    PreparingHandler, ShellTransaction,
+    PreparingHandler, ShellHandler, ShellTransaction,
 };
 use relayctl::model::{DeliveryId, Envelope, Failure, FailureKind, NewEvent, RetryPolicy, Status};
 use serde_json::json;
@@ -28,7 +28,7 @@ fn shell(line: &str) -> Subscription {
         _ => Vec::new(),
     };
     let rules = OperationRules::new(vec!["invoices".into()], Arc::new(subscribers));
-    subscription(ShellTransaction::new(Command::shell(line), rules))
+    subscription(ShellTransaction::new(ShellHandler::new(Command::shell(line)), rules))
 }
 
 fn subscription(work: impl PreparingHandler + 'static) -> Subscription {

@@ -107,9 +107,12 @@ fn every_example_works() {
     assert_eq!(handled.lines().count(), 5, "{handled}");
     let invoices = fs::read_to_string(stage.folder.path().join("invoices.jsonl")).expect("invoices");
     assert_eq!(invoices.lines().count(), 1, "{invoices}");
+    // One more was paid, and written both before and behind its snooze.
+    let labels = fs::read_to_string(stage.folder.path().join("labels.jsonl")).expect("labels");
+    assert_eq!(labels.matches(r#""source":"/shop/orders""#).count(), 2, "{labels}");
     let counted = stage.shell("relayctl stats -o json");
     let counted: serde_json::Value = serde_json::from_slice(&counted.stdout).expect("JSON");
-    assert_eq!((&counted["total"], &counted["completed"]), (&7.into(), &7.into()), "{counted}");
+    assert_eq!((&counted["total"], &counted["completed"]), (&8.into(), &8.into()), "{counted}");
     drop_database(&stage);
 }
 

@@ -46,7 +46,7 @@ async fn missing_optional_fields_are_no_hindrance() {
     put_through_every_write(&fixture, "d").await;
     let shown = fixture.store.get(&DeliveryId::from("d")).await.unwrap().unwrap();
     let kinds: Vec<_> = shown.errors.iter().map(|error| error.kind.as_str()).collect();
-    assert_eq!(kinds, ["failed", "failed", "buried"]);
+    assert_eq!(kinds, ["failed", "crashed", "failed", "buried"]);
     assert_eq!((shown.status, shown.requeues, shown.attempts), (Status::Completed, 2, 1));
     assert_eq!(shown.last_error.as_deref(), Some("$because"));
     fixture.end().await;
@@ -77,7 +77,7 @@ async fn nulls_mean_absent() {
     fixture.insert(document).await;
     put_through_every_write(&fixture, "d").await;
     let shown = fixture.store.get(&DeliveryId::from("d")).await.unwrap().unwrap();
-    assert_eq!((shown.status, shown.errors.len(), shown.requeues), (Status::Completed, 3, 2));
+    assert_eq!((shown.status, shown.errors.len(), shown.requeues), (Status::Completed, 4, 2));
     fixture.end().await;
 }
 
@@ -217,7 +217,7 @@ async fn an_error_of_another_client_is_shown_and_a_history_of_another_shape_repl
     let shown = fixture.store.get(&DeliveryId::from("d")).await.unwrap().unwrap();
     assert_eq!(shown.last_error.as_deref(), Some("boom"));
     put_through_every_write(&fixture, "d").await;
-    assert_eq!(fixture.delivery("d").await.get_array("errors").unwrap().len(), 3);
+    assert_eq!(fixture.delivery("d").await.get_array("errors").unwrap().len(), 4);
     fixture.end().await;
 }
 

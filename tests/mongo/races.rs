@@ -211,7 +211,13 @@ async fn a_lease_taken_beside_a_requeued_predecessor_is_undone_exactly() {
         "status": "processing", "attempts": 4, "leaseToken": "$old", "leaseOwner": "w0",
         "leaseExpiresAt": DateTime::from_millis(NOW.as_millis()), "updatedAt": null,
     });
-    for before in [pending, crashed] {
+    let entry = |attempt: i32| doc! { "attempt": attempt, "kind": "timeout", "message": "$slow", "more": 1 };
+    let mut crashed_again = crashed.clone();
+    crashed_again.extend(doc! {
+        "_id": "crashed again", "attempts": 14, "lastError": "$slow",
+        "errors": (4..14).map(entry).collect::<Vec<_>>(),
+    });
+    for before in [pending, crashed, crashed_again] {
         fixture.deliveries().delete_many(doc! {}).await.unwrap();
         let mut dead = keyed("dead", 1);
         dead.extend(doc! { "status": "dead" });

@@ -4,11 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use relayctl::model::{DeliveryId, Lane, NewEvent, Status};
+use relayctl::model::{AttemptError, DeliveryId, FailureKind, Lane, MAX_ERROR_HISTORY, NewEvent, Status};
 use relayctl::store::{ClaimRequest, Fenced, Outcome};
 
 use crate::fixture::{
-    Fixture, HANDLER, LEASE, MILLISECOND, OTHER_HANDLER, SECOND, bury, delayed, event, failure, ids,
+    Fixture, HANDLER, LEASE, MILLISECOND, OTHER_HANDLER, SECOND, bury, delayed, event, failure, ids, keyed,
 };
 
 conformance![
@@ -23,6 +23,9 @@ conformance![
     a_handler_named_twice_is_claimed_once,
     live_leases_are_left_alone,
     an_expired_lease_is_taken_over_and_its_attempt_stays_counted,
+    a_crash_is_remembered_by_the_claim_that_finds_it,
+    a_crash_that_was_given_back_is_remembered_once,
+    the_history_of_crashes_keeps_the_latest_ten,
     finished_deliveries_are_never_claimed,
     each_claim_has_a_token_of_its_own,
     the_owner_is_kept_and_never_compared,
@@ -126,6 +129,56 @@ async fn an_expired_lease_is_taken_over_and_its_attempt_stays_counted(fixture: &
     assert_eq!(taken.delivery.attempts, 2);
     assert_ne!(taken.lease.token, crashed.lease.token);
     assert_eq!(taken.delivery.due_at, Some(fixture.later(LEASE)));
+}
+
+async fn a_crash_is_remembered_by_the_claim_that_finds_it(fixture: &Fixture) {
+    fixture.publish(keyed("a")).await;
+    fixture.publish(event()).await;
+    let crashed = fixture.claim(2).await;
+    assert!(crashed.iter().all(|one| one.crash().is_none()));
+    fixture.clock.advance(LEASE);
+    let taken = fixture.claim(2).await;
+    for one in &taken {
+        let before = crashed.iter().find(|before| before.delivery.id == one.delivery.id).unwrap();
+        let owner = before.delivery.lease_owner.as_deref().unwrap();
+        let message = format!("worker {owner} died, or lost its lease, without an outcome");
+        let error = AttemptError {
+            attempt: 1,
+            at: fixture.now(),
+            kind: FailureKind::Crashed,
+            message: message.clone(),
+        };
+        assert_eq!(one.crash(), Some(&error));
+        let delivery = fixture.get(&one.delivery.id).await;
+        assert_eq!((delivery.errors.clone(), delivery.last_error.clone()), (vec![error], Some(message)));
+        assert_eq!(delivery, one.delivery);
+    }
+    assert_eq!(taken.len(), 2);
+}
+
+async fn a_crash_that_was_given_back_is_remembered_once(fixture: &Fixture) {
+    let id = fixture.publish(event()).await;
+    fixture.claim_only().await;
+    fixture.clock.advance(LEASE);
+    let taken = fixture.claim_only().await;
+    assert_eq!(fixture.settle(&taken, Outcome::Release).await, Fenced::Applied);
+    fixture.clock.advance(SECOND);
+    let again = fixture.claim_only().await;
+    assert_eq!((again.delivery.attempts, again.crash()), (2, None));
+    assert_eq!(fixture.get(&id).await.errors.len(), 1);
+}
+
+async fn the_history_of_crashes_keeps_the_latest_ten(fixture: &Fixture) {
+    let id = fixture.publish(event()).await;
+    for _ in 0..MAX_ERROR_HISTORY + 3 {
+        fixture.claim_only().await;
+        fixture.clock.advance(LEASE);
+    }
+    let claimed = fixture.claim_only().await;
+    let attempts = |errors: &[AttemptError]| errors.iter().map(|error| error.attempt).collect::<Vec<_>>();
+    assert_eq!(attempts(&claimed.delivery.errors), (4..=13).collect::<Vec<_>>());
+    assert_eq!(fixture.settle(&claimed, bury()).await, Fenced::Applied);
+    assert_eq!(attempts(&fixture.get(&id).await.errors), (5..=14).collect::<Vec<_>>());
 }
 
 async fn finished_deliveries_are_never_claimed(fixture: &Fixture) {

@@ -124,11 +124,13 @@ impl Scene<'_> {
         let retry = Outcome::Reschedule { available_at: self.fixture.later(SECOND), failure: failure() };
         // A lease that runs out at once is what a worker leaves that crashes.
         let crash = Outcome::ExtendLease { expires_at: self.fixture.now() };
-        let outcome = match random.u8(..12) {
+        let snooze = Outcome::Snooze { available_at: self.fixture.later(SECOND) };
+        let outcome = match random.u8(..13) {
             0..6 => Outcome::Complete,
             6..8 => bury(),
             8 => Outcome::Release,
             9 => retry,
+            10 => snooze,
             _ => crash,
         };
         self.observer.ends(&claimed.delivery.id, &outcome);
@@ -197,7 +199,7 @@ impl Observer {
             record.running = false;
             match outcome {
                 Outcome::Complete | Outcome::Bury { .. } => record.unfinished = false,
-                Outcome::Release => record.attempts -= 1,
+                Outcome::Release | Outcome::Snooze { .. } => record.attempts -= 1,
                 Outcome::Reschedule { .. } | Outcome::ExtendLease { .. } => {}
             }
         });

@@ -12,6 +12,9 @@ conformance![
     reschedule_waits_and_remembers,
     release_gives_the_attempt_back,
     release_takes_back_its_own_attempt_alone,
+    snooze_puts_off_without_counting_the_attempt,
+    snooze_keeps_the_history_and_the_attempts_before,
+    a_snoozed_head_blocks_its_followers,
     bury_gives_up_and_remembers,
     extend_lease_moves_the_expiry_alone,
     an_extended_lease_holds_until_its_new_expiry,
@@ -100,6 +103,49 @@ async fn release_takes_back_its_own_attempt_alone(fixture: &Fixture) {
     assert_eq!(fixture.get(&second.delivery.id).await.attempts, 1);
 }
 
+async fn snooze_puts_off_without_counting_the_attempt(fixture: &Fixture) {
+    let claimed = one_claimed(fixture).await;
+    let available_at = fixture.later(HOUR);
+    let expected = Delivery {
+        status: Status::Pending,
+        attempts: 0,
+        available_at,
+        due_at: Some(available_at),
+        ..unleased(&claimed.delivery)
+    };
+    assert_becomes(fixture, &claimed, Outcome::Snooze { available_at }, expected).await;
+    fixture.clock.advance(HOUR - SECOND);
+    assert_eq!(fixture.claim(10).await, []);
+    fixture.clock.advance(SECOND);
+    assert_eq!(fixture.claim_only().await.delivery.attempts, 1);
+}
+
+async fn snooze_keeps_the_history_and_the_attempts_before(fixture: &Fixture) {
+    let first = one_claimed(fixture).await;
+    let retry = Outcome::Reschedule { available_at: fixture.now(), failure: failure() };
+    assert_eq!(fixture.settle(&first, retry).await, Fenced::Applied);
+    let errors = remembered(fixture, 1);
+    let second = fixture.claim_only().await;
+    assert_eq!(second.delivery.attempts, 2);
+    let snooze = Outcome::Snooze { available_at: fixture.now() };
+    assert_eq!(fixture.settle(&second, snooze).await, Fenced::Applied);
+    let after = fixture.get(&first.delivery.id).await;
+    assert_eq!((after.attempts, after.last_error, after.errors), (1, Some(failure().message), errors));
+}
+
+async fn a_snoozed_head_blocks_its_followers(fixture: &Fixture) {
+    let head = one_claimed(fixture).await;
+    let follower = fixture.publish(keyed("a")).await;
+    let snooze = Outcome::Snooze { available_at: fixture.later(HOUR) };
+    assert_eq!(fixture.settle(&head, snooze).await, Fenced::Applied);
+    assert_eq!(fixture.claim(10).await, []);
+    fixture.clock.advance(HOUR);
+    let again = fixture.claim_only().await;
+    assert_eq!(again.delivery.id, head.delivery.id);
+    fixture.complete(&again).await;
+    assert_eq!(fixture.claim_only().await.delivery.id, follower);
+}
+
 async fn bury_gives_up_and_remembers(fixture: &Fixture) {
     let claimed = one_claimed(fixture).await;
     let expected = Delivery {
@@ -144,7 +190,7 @@ async fn an_old_token_changes_nothing_and_says_so(fixture: &Fixture) {
 }
 
 async fn a_token_is_worthless_once_its_outcome_is_recorded(fixture: &Fixture) {
-    let ending = every_outcome(fixture.now()).into_iter().take(4);
+    let ending = every_outcome(fixture.now()).into_iter().take(5);
     for first in ending {
         fixture.publish(event()).await;
         let claimed = fixture.claim(1).await.remove(0);
@@ -279,7 +325,7 @@ async fn a_great_many_settlements_are_each_answered(fixture: &Fixture) {
     let claimed = fixture.claim(300).await;
     fixture.clock.advance(SECOND);
     fixture.bury(&claimed[7].delivery.id).await;
-    let outcome_of = |place: usize| every_outcome(fixture.later(HOUR))[place % 5].clone();
+    let outcome_of = |place: usize| every_outcome(fixture.later(HOUR))[place % 6].clone();
     let settlements: Vec<_> = (claimed.iter().enumerate())
         .map(|(place, one)| Settlement { lease: one.lease.clone(), outcome: outcome_of(place) })
         .collect();

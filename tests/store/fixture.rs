@@ -66,11 +66,12 @@ pub fn bury() -> Outcome {
 }
 
 /// One of each outcome that a worker can report.
-pub fn every_outcome(now: Timestamp) -> [Outcome; 5] {
+pub fn every_outcome(now: Timestamp) -> [Outcome; 6] {
     [
         Outcome::Complete,
         Outcome::Reschedule { available_at: now, failure: failure() },
         Outcome::Release,
+        Outcome::Snooze { available_at: now },
         bury(),
         Outcome::ExtendLease { expires_at: now.saturating_add(HOUR) },
     ]

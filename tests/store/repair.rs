@@ -342,6 +342,8 @@ async fn recover_returns_expired_leases(fixture: &Fixture) {
     let before = fixture.get(&waiting).await;
     fixture.clock.advance(LEASE / 2);
     assert_eq!(recover(fixture, &[]).await, 1);
+    let owner = crashed.delivery.lease_owner.unwrap();
+    let message = format!("worker {owner} died, or lost its lease, without an outcome");
     let expected = Delivery {
         status: Status::Pending,
         available_at: fixture.now(),
@@ -350,6 +352,8 @@ async fn recover_returns_expired_leases(fixture: &Fixture) {
         lease_expires_at: None,
         lease_token: None,
         lease_owner: None,
+        last_error: Some(message.clone()),
+        errors: vec![AttemptError { attempt: 1, at: fixture.now(), kind: FailureKind::Crashed, message }],
         ..crashed.delivery
     };
     assert_eq!(fixture.get(&early).await, expected);

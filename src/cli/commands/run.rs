@@ -1,5 +1,6 @@
 //! `run`: a worker that hands deliveries to commands.
 
+mod from_file;
 mod handlers;
 mod signals;
 mod strangers;
@@ -63,6 +64,9 @@ const LOG_QUEUE: usize = 256;
 ///
 /// Its exit status decides: 0 is done; 65 and 78 mean that no attempt can succeed, and the delivery is dead at once;
 /// any other is tried again, later and later, until the attempts are used up. The end of stderr is kept as the reason.
+/// With 75, the last line of stdout may say when to try again: "retry-after: 30s", or "snooze: 10m", which is no failure and
+/// costs no attempt. A handlers file can give other meanings to exit codes, another form to stdin, and a command for what dies.
+///
 /// What the command leaves running in the background is ended with it.
 ///
 /// With --once, --until-empty or --max-deliveries the exit status is 3 when a delivery died, so that a script can tell.

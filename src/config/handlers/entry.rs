@@ -9,11 +9,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{BreakerConfig, HandlerConfig, Run};
+use super::{BreakerConfig, ExitCodes, HandlerConfig, Run, Stdin};
 use crate::model::{Rate, RetryPolicy, TypePattern, parse_duration};
 
 /// The keys that a handler may have.
-pub(super) const KEYS: [&str; 16] = [
+pub(super) const KEYS: [&str; 23] = [
     "types",
     "command",
     "shell",
@@ -30,7 +30,18 @@ pub(super) const KEYS: [&str; 16] = [
     "backoff",
     "breaker",
     "rate",
+    "stdin",
+    "source",
+    "exit_codes",
+    "on_dead",
+    "user",
+    "group",
+    "nice",
 ];
+
+/// The keys of a handler's `exit_codes`.
+#[cfg(test)]
+pub(super) const EXIT_CODE_KEYS: [&str; 3] = ["done", "bury", "retry"];
 
 /// The keys of a handler's `backoff`.
 #[cfg(test)]
@@ -83,6 +94,47 @@ pub(super) struct RawHandler {
     backoff: Option<RawBackoff>,
     breaker: Option<RawBreaker>,
     rate: Option<String>,
+    stdin: Option<RawStdin>,
+    source: Option<String>,
+    exit_codes: Option<RawExitCodes>,
+    on_dead: Option<RawRun>,
+    user: Option<RawName>,
+    group: Option<RawName>,
+    nice: Option<i64>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum RawStdin {
+    Json,
+    Payload,
+    CloudEvents,
+}
+
+#[derive(Deserialize)]
+struct RawExitCodes {
+    #[serde(default)]
+    done: Vec<u8>,
+    #[serde(default)]
+    bury: Vec<u8>,
+    #[serde(default)]
+    retry: Vec<u8>,
+}
+
+/// A command, or a line for the shell.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a line for the shell, or a list of a program and its arguments")]
+enum RawRun {
+    Shell(String),
+    Command(Vec<String>),
+}
+
+/// The name or the number of a user or group.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "a name or a number")]
+enum RawName {
+    Number(u32),
+    Name(String),
 }
 
 #[derive(Deserialize)]
@@ -123,6 +175,12 @@ impl RawHandler {
             retry: self.backoff.map(RawBackoff::check).transpose()?,
             breaker: self.breaker.map(RawBreaker::check).transpose()?,
             rate: rate(self.rate.as_deref())?,
+            stdin: stdin(self.stdin, self.source)?,
+            exit_codes: self.exit_codes.map(RawExitCodes::check).transpose()?.unwrap_or_default(),
+            on_dead: self.on_dead.map(on_dead).transpose()?,
+            user: self.user.map(|user| user.check("user")).transpose()?,
+            group: self.group.map(|group| group.check("group")).transpose()?,
+            nice: self.nice.map(nice).transpose()?,
         })
     }
 }
@@ -150,6 +208,60 @@ fn run(command: Option<Vec<String>>, shell: Option<String>) -> Result<Run, Refus
                 None => refuse("command", "must name a program"),
             }
         }
+    }
+}
+
+/// Where events come from unless a handler says otherwise.
+const DEFAULT_SOURCE: &str = "/relayctl";
+
+fn stdin(stdin: Option<RawStdin>, source: Option<String>) -> Result<Stdin, Refusal> {
+    match (stdin.unwrap_or(RawStdin::Json), source) {
+        (RawStdin::CloudEvents, source) => {
+            let source = source.unwrap_or_else(|| DEFAULT_SOURCE.to_owned());
+            let is_uri = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
+            if source.is_empty() || !source.bytes().all(is_uri) {
+                return refuse("source", "must be a URI or the path of one, such as /shop/orders");
+            }
+            Ok(Stdin::CloudEvents { source })
+        }
+        (_, Some(_)) => refuse("source", r#"is for stdin = "cloudevents" alone"#),
+        (RawStdin::Json, None) => Ok(Stdin::Json),
+        (RawStdin::Payload, None) => Ok(Stdin::Payload),
+    }
+}
+
+fn on_dead(raw: RawRun) -> Result<Run, Refusal> {
+    let (command, shell) = match raw {
+        RawRun::Shell(line) => (None, Some(line)),
+        RawRun::Command(argv) => (Some(argv), None),
+    };
+    run(command, shell).map_err(|refusal| Refusal { field: "on_dead", ..refusal })
+}
+
+impl RawName {
+    fn check(self, field: &'static str) -> Result<String, Refusal> {
+        match self {
+            RawName::Number(number) => Ok(number.to_string()),
+            RawName::Name(name) if name.is_empty() => refuse(field, "must not be empty"),
+            RawName::Name(name) => without_nul(field, name),
+        }
+    }
+}
+
+fn nice(adjustment: i64) -> Result<i8, Refusal> {
+    let inside = i8::try_from(adjustment).ok().filter(|adjustment| (-20..=19).contains(adjustment));
+    inside.map_or_else(|| refuse("nice", "must be from -20 (first) to 19 (last)"), Ok)
+}
+
+impl RawExitCodes {
+    fn check(self) -> Result<ExitCodes, Refusal> {
+        let RawExitCodes { done, bury, retry } = self;
+        let mut all: Vec<u8> = [&done[..], &bury, &retry].concat();
+        all.sort_unstable();
+        if let Some(twice) = all.windows(2).find(|pair| pair[0] == pair[1]) {
+            return refuse("exit_codes", format!("{} is there twice, and can mean one thing only", twice[0]));
+        }
+        Ok(ExitCodes { done, bury, retry })
     }
 }
 

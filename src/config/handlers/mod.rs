@@ -121,6 +121,18 @@ pub struct HandlerConfig {
     pub breaker: Option<BreakerConfig>,
     /// How often an attempt begins at the most, in each worker.
     pub rate: Option<Rate>,
+    /// What it gets on stdin.
+    pub stdin: Stdin,
+    /// Exit codes with another meaning than by default.
+    pub exit_codes: ExitCodes,
+    /// What to run once for each delivery that is given up.
+    pub on_dead: Option<Run>,
+    /// The name or number of the user to run it as.
+    pub user: Option<String>,
+    /// The name or number of the group to run it as.
+    pub group: Option<String>,
+    /// How much to lower its priority, from -20 to 19.
+    pub nice: Option<i8>,
 }
 
 /// The circuit breaker of a handler; what is absent is as by default.
@@ -137,6 +149,32 @@ pub enum BreakerConfig {
         /// The longest pause.
         max: Option<Duration>,
     },
+}
+
+/// What a handler gets on stdin.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stdin {
+    /// The envelope.
+    #[default]
+    Json,
+    /// The payload alone.
+    Payload,
+    /// A CloudEvent.
+    CloudEvents {
+        /// Where events come from, a URI reference.
+        source: String,
+    },
+}
+
+/// Exit codes that mean something else than by default. None is in two of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExitCodes {
+    /// The work is done.
+    pub done: Vec<u8>,
+    /// No attempt can succeed.
+    pub bury: Vec<u8>,
+    /// Tried again.
+    pub retry: Vec<u8>,
 }
 
 /// What a handler runs.
@@ -232,7 +270,12 @@ mod tests {
     #[test]
     fn the_example_is_valid_and_shows_every_key() {
         parse(EXAMPLE).unwrap();
-        for key in entry::KEYS.iter().chain(&entry::BACKOFF_KEYS).chain(&entry::BREAKER_KEYS) {
+        for key in entry::KEYS
+            .iter()
+            .chain(&entry::BACKOFF_KEYS)
+            .chain(&entry::BREAKER_KEYS)
+            .chain(&entry::EXIT_CODE_KEYS)
+        {
             assert!(EXAMPLE.contains(&format!("{key} = ")), "the example does not show {key}");
         }
     }
@@ -256,6 +299,13 @@ mod tests {
             transactional = true
             writes = ["mails"]
             workdir = "mail"
+            stdin = "cloudevents"
+            source = "/shop"
+            exit_codes = { done = [3], bury = [4, 5], retry = [65] }
+            on_dead = ["notify", "--dead"]
+            user = "mail"
+            group = 8
+            nice = 10
         "#;
         let file = parse(text).unwrap();
         let expected = HandlerConfig {
@@ -283,6 +333,12 @@ mod tests {
                 max: Some(Duration::from_secs(120)),
             }),
             rate: Some("100/m".parse().unwrap()),
+            stdin: Stdin::CloudEvents { source: "/shop".into() },
+            exit_codes: ExitCodes { done: vec![3], bury: vec![4, 5], retry: vec![65] },
+            on_dead: Some(Run::Command { program: "notify".into(), arguments: vec!["--dead".into()] }),
+            user: Some("mail".into()),
+            group: Some("8".into()),
+            nice: Some(10),
         };
         assert_eq!(file.handlers, [expected]);
     }
@@ -339,6 +395,23 @@ mod tests {
             "env: `A=B` cannot be the name of a variable"
         );
         assert_eq!(of("shell = \"a\\u0000b\""), "shell: must not contain a NUL character");
+        let rest = |rest: &str| of(&format!("shell = 'true'\n{rest}"));
+        assert_eq!(rest("source = '/shop'"), "source: is for stdin = \"cloudevents\" alone");
+        for source in ["", "a b", "<x>"] {
+            let refused = rest(&format!("stdin = 'cloudevents'\nsource = '{source}'"));
+            assert_eq!(refused, "source: must be a URI or the path of one, such as /shop/orders");
+        }
+        assert_eq!(
+            rest("exit_codes = { done = [0, 3], bury = [3] }"),
+            "exit_codes: 3 is there twice, and can mean one thing only"
+        );
+        assert_eq!(rest("on_dead = ' '"), "on_dead: must not be empty");
+        assert_eq!(rest("on_dead = []"), "on_dead: must name a program");
+        assert_eq!(rest("nice = 20"), "nice: must be from -20 (first) to 19 (last)");
+        assert_eq!(rest("user = ''"), "user: must not be empty");
+        for broken in ["stdin = 'xml'", "exit_codes = { done = [256] }", "on_dead = 5", "group = -1"] {
+            assert!(rest(broken).contains("not a valid handlers file"), "{broken}");
+        }
         assert!(refusal("types = ['*.v1']\nshell = 'true'").contains("types: `*.v1` is not a type pattern"));
     }
 
@@ -425,6 +498,9 @@ mod tests {
         let nested =
             parse("[handlers.m]\ntypes = ['*']\nshell = 'true'\nbackoff = { cap = '5s' }").unwrap_err();
         assert_eq!(nested.to_string(), "handlers.toml: `handlers.m.backoff.cap` is unknown");
+        let code =
+            parse("[handlers.m]\ntypes = ['*']\nshell = 'true'\nexit_codes = { ok = [1] }").unwrap_err();
+        assert_eq!(code.to_string(), "handlers.toml: `handlers.m.exit_codes.ok` is unknown");
         let dotted = parse("[handlers.order.mailer]\ntypes = ['*']\nshell = 'true'").unwrap_err();
         assert!(dotted.hint().unwrap().contains("quotes"), "{dotted}");
         assert!(parse("").unwrap_err().to_string().contains("has no [handlers.NAME]"));

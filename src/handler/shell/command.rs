@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::environment::{self, Facts};
+use super::identity::Identity;
 
 /// A program with its arguments, or a line for the shell, and the surroundings in which it runs.
 ///
@@ -16,7 +17,13 @@ pub struct Command {
     workdir: Option<PathBuf>,
     environment: Vec<(OsString, OsString)>,
     inherited: Vec<String>,
+    identity: Option<Identity>,
+    nice: Option<i8>,
 }
+
+/// The program that starts another one with a lower priority. It costs one more `exec`; the alternative, to change the
+/// child behind its start, would miss what it starts at once itself.
+const NICE: &str = "nice";
 
 impl Command {
     /// A program, looked up in `PATH` unless it holds a `/`, with its arguments.
@@ -30,6 +37,8 @@ impl Command {
             workdir: None,
             environment: Vec::new(),
             inherited: Vec::new(),
+            identity: None,
+            nice: None,
         }
     }
 
@@ -56,6 +65,26 @@ impl Command {
         self
     }
 
+    /// Runs it with the rights of somebody else. Its start costs more then, as this process has to be forked.
+    pub fn run_as(mut self, identity: Identity) -> Self {
+        self.identity = Some(identity);
+        self
+    }
+
+    /// Runs it by `nice -n`, from 19 (whenever nothing else wants to run) to -20 (before everything else, for root alone).
+    pub fn nice(mut self, adjustment: i8) -> Self {
+        self.nice = Some(adjustment);
+        self
+    }
+
+    /// What the operating system is to start.
+    fn resolved(self) -> Self {
+        let Some(adjustment) = self.nice else { return self };
+        let how = [OsString::from("-n"), adjustment.to_string().into(), self.program];
+        let arguments = how.into_iter().chain(self.arguments).collect();
+        Command { program: NICE.into(), arguments, ..self }
+    }
+
     /// Looks whether the program and the directory are there, without running anything.
     ///
     /// # Errors
@@ -64,6 +93,9 @@ impl Command {
         let workdir = self.workdir.as_deref();
         if let Some(directory) = workdir.filter(|directory| !directory.is_dir()) {
             return Err(format!("there is no directory {}", directory.display()));
+        }
+        if self.nice.is_some() {
+            Command { nice: None, program: NICE.into(), ..self.clone() }.check()?;
         }
         if self.is_path() {
             let program = Path::new(&self.program);
@@ -92,7 +124,8 @@ impl Command {
     /// The child's environment but for the facts of the attempt.
     fn surroundings(&self) -> Vec<(OsString, OsString)> {
         let inherited = environment::inherited(std::env::vars_os(), &self.inherited);
-        inherited.into_iter().chain(self.environment.iter().cloned()).collect()
+        let of_user = self.identity.iter().flat_map(|identity| identity.variables.iter().cloned());
+        inherited.into_iter().chain(of_user).chain(self.environment.iter().cloned()).collect()
     }
 
     /// Why a start failed, with the name of what is missing: the operating system's error does not say whether it means
@@ -111,6 +144,8 @@ impl Command {
 #[derive(Clone, Debug)]
 pub(super) struct Prepared {
     command: Command,
+    /// What is started for it.
+    start: Command,
     surroundings: Vec<(OsString, OsString)>,
     stdout_kept: Option<usize>,
 }
@@ -119,7 +154,7 @@ impl Prepared {
     /// Takes what is inherited from this process' environment as it is now.
     pub(super) fn new(command: Command) -> Self {
         let surroundings = command.surroundings();
-        Prepared { command, surroundings, stdout_kept: None }
+        Prepared { start: command.clone().resolved(), command, surroundings, stdout_kept: None }
     }
 
     /// Keeps what its children write to stdout, up to `limit` bytes.
@@ -138,16 +173,16 @@ impl Prepared {
 
     /// The program as it is named.
     pub(super) fn name(&self) -> &OsStr {
-        &self.command.program
+        &self.start.program
     }
 
     /// Where a search in `PATH` finds the program. `None` when nothing is to be searched, or it is to be searched in a
     /// directory that only the child knows.
     pub(super) fn path(&self) -> Option<PathBuf> {
-        if self.command.is_path() {
+        if self.start.is_path() {
             return None;
         }
-        let mut candidates = self.command.candidates(&self.surroundings);
+        let mut candidates = self.start.candidates(&self.surroundings);
         candidates.find(|path| path.is_relative() || is_executable(path)).filter(|path| path.is_absolute())
     }
 
@@ -156,7 +191,7 @@ impl Prepared {
         let mut command = tokio::process::Command::new(program);
         command
             .arg0(self.name())
-            .args(&self.command.arguments)
+            .args(&self.start.arguments)
             .env_clear()
             .envs(self.surroundings.iter().map(|(name, value)| (name, value)))
             .envs(facts.iter().map(|(name, value)| (name, value)))
@@ -164,6 +199,9 @@ impl Prepared {
         if let Some(directory) = &self.command.workdir {
             command.current_dir(directory);
         }
+        let identity = self.command.identity.as_ref();
+        identity.and_then(|identity| identity.gid).map(|gid| command.gid(gid));
+        identity.and_then(|identity| identity.uid).map(|uid| command.uid(uid));
         command
     }
 }

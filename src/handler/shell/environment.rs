@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
+use super::trace;
 use crate::model::{Envelope, Timestamp};
 
 /// What every child gets from the worker's own environment, beside the locale (`LC_*`).
@@ -40,7 +41,10 @@ pub(super) fn facts(envelope: &Envelope, lease_expires_at: Timestamp) -> Facts {
     ];
     let key = envelope.key.clone().map(|key| ("RELAY_KEY", key));
     let sequence = envelope.sequence.map(|sequence| ("RELAY_SEQUENCE", sequence.to_string()));
-    let all = always.into_iter().chain(key).chain(sequence);
+    let traced = trace::context_of(&envelope.headers);
+    let parent = traced.map(|traced| ("TRACEPARENT", traced.parent.to_owned()));
+    let state = traced.and_then(|traced| Some(("TRACESTATE", traced.state?.to_owned())));
+    let all = always.into_iter().chain(key).chain(sequence).chain(parent).chain(state);
     all.filter(|(_, value)| !value.contains('\0')).collect()
 }
 

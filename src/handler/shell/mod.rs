@@ -11,6 +11,13 @@
 //! | 130, 143, killed by INT or TERM | while the worker drains: given back, the attempt is not spent; otherwise as any other |
 //! | 75 (`EX_TEMPFAIL`) and any other | failed, tried again later |
 //!
+//! [`ExitCodes`] may give other meanings to each, and [`Stdin`] names other forms of the input. Where the status is 75, or
+//! another one that [`ExitCodes`] names as a retry, the last line of stdout may say when to try again: `retry-after: 30s`, or
+//! `snooze: 10m`, which spends no attempt and is no failure. Both also take an RFC 3339 time, and at most a year; anything
+//! else is ignored, with a remark in the message.
+//!
+//! A well-formed W3C trace context among the event's headers is handed on as `TRACEPARENT` and `TRACESTATE`.
+//!
 //! The tail of stderr is the message; that of stdout where stderr is empty. A time-out, a lost lease and the
 //! worker's own end send TERM to the child's whole process group, and KILL after a grace. A child that was stopped
 //! because it ran out of time has failed, whatever its exit status; one that was stopped because the worker ends is
@@ -22,11 +29,16 @@
 mod child;
 mod command;
 mod environment;
+mod exit_codes;
 mod group;
 mod head;
+mod identity;
 mod pipes;
+mod stdin;
 mod tail;
+mod trace;
 mod transaction;
+mod wish;
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -35,16 +47,18 @@ use std::time::Duration;
 use async_trait::async_trait;
 use nix::sys::signal::Signal;
 
-use super::{Handler, HandlerContext, Outcome, StopReason};
+use super::{DeadLetterHandler, Handler, HandlerContext, Outcome, StopReason};
 use crate::model::{Envelope, Failure, FailureKind, MAX_ERROR_MESSAGE_BYTES};
 use child::Ended;
 pub use command::Command;
 use command::Prepared;
+use environment::Facts;
+pub use exit_codes::{ExitCodes, Meaning};
 use head::Written;
+pub use identity::{Identity, InvalidIdentity};
+pub use stdin::Stdin;
 pub use transaction::ShellTransaction;
-
-/// Data error and configuration error in the numbers of `sysexits.h`: trying again cannot help.
-const REJECTING_CODES: [i32; 2] = [65, 78];
+use wish::Wish;
 
 /// What a shell reports for a command that INT or TERM ended.
 const INTERRUPTED_CODES: [i32; 2] = [130, 143];
@@ -57,46 +71,83 @@ const DRAIN_NEWS: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug)]
 pub struct ShellHandler {
     command: Prepared,
+    stdin: Stdin,
+    exit_codes: ExitCodes,
 }
 
 impl ShellHandler {
     /// A handler that runs `command`. What its children inherit of this process' environment is fixed here.
     pub fn new(command: Command) -> Self {
-        ShellHandler { command: Prepared::new(command) }
+        let (stdin, exit_codes) = (Stdin::default(), ExitCodes::default());
+        ShellHandler { command: Prepared::new(command), stdin, exit_codes }
+    }
+
+    /// Writes the event to stdin in another form.
+    pub fn stdin(mut self, stdin: Stdin) -> Self {
+        self.stdin = stdin;
+        self
+    }
+
+    /// Gives other meanings to exit codes.
+    pub fn exit_codes(mut self, exit_codes: ExitCodes) -> Self {
+        self.exit_codes = exit_codes;
+        self
+    }
+
+    /// Runs the command for an attempt: what became of it, and its stdout where that is kept.
+    async fn attempt(&self, envelope: &Envelope, context: &HandlerContext) -> (Outcome, Option<Written>) {
+        let facts = environment::facts(envelope, context.lease_expires_at());
+        self.run(self.stdin.line(envelope), &facts, context).await
+    }
+
+    async fn run(
+        &self,
+        input: serde_json::Result<Vec<u8>>,
+        facts: &Facts,
+        context: &HandlerContext,
+    ) -> (Outcome, Option<Written>) {
+        let input = match input {
+            Ok(input) => input,
+            Err(error) => return (Outcome::failed(format!("its input cannot be written: {error}")), None),
+        };
+        match child::run(&self.command, &input, facts, context).await {
+            Ok(ended) => {
+                let draining = is_interruption(ended.status) && drain_begins(context).await;
+                (verdict(&ended, draining, &self.exit_codes), ended.written)
+            }
+            Err(error) => (Outcome::failed(self.command.command().explain_spawn_error(&error)), None),
+        }
     }
 }
 
 #[async_trait]
 impl Handler for ShellHandler {
     async fn handle(&self, envelope: &Envelope, context: &HandlerContext) -> Outcome {
-        run(&self.command, envelope, context).await.0
+        self.attempt(envelope, context).await.0
     }
 }
 
-/// Runs a command for one attempt: what became of it, and its stdout where that is kept.
-async fn run(
-    command: &Prepared,
-    envelope: &Envelope,
-    context: &HandlerContext,
-) -> (Outcome, Option<Written>) {
-    let input = match line_of(envelope) {
-        Ok(input) => input,
-        Err(error) => return (Outcome::failed(format!("the envelope cannot be written: {error}")), None),
-    };
-    let facts = environment::facts(envelope, context.lease_expires_at());
-    match child::run(command, &input, &facts, context).await {
-        Ok(ended) => {
-            let draining = is_interruption(ended.status) && drain_begins(context).await;
-            (verdict(&ended, draining), ended.written)
+/// The command gets the envelope with one more member, `failure` with `kind` and `message`, whatever its [`Stdin`].
+#[async_trait]
+impl DeadLetterHandler for ShellHandler {
+    async fn dead(
+        &self,
+        envelope: &Envelope,
+        failure: &Failure,
+        context: &HandlerContext,
+    ) -> Result<(), String> {
+        let mut facts = environment::facts(envelope, context.lease_expires_at());
+        facts.retain(|(name, _)| *name != "RELAY_LEASE_EXPIRES_AT");
+        facts.push(("RELAY_FAILURE_KIND", failure.kind.as_str().replace('\0', "")));
+        match self.run(stdin::line_of_death(envelope, failure), &facts, context).await.0 {
+            Outcome::Succeeded => Ok(()),
+            Outcome::Failed(Failure { message, .. })
+            | Outcome::Rejected(Failure { message, .. })
+            | Outcome::RetryAfter { failure: Failure { message, .. }, .. } => Err(message),
+            Outcome::Snoozed(_) => Err("asked for a snooze, but there is no second time".to_owned()),
+            Outcome::Released => Err("was interrupted".to_owned()),
         }
-        Err(error) => (Outcome::failed(command.command().explain_spawn_error(&error)), None),
     }
-}
-
-fn line_of(envelope: &Envelope) -> serde_json::Result<Vec<u8>> {
-    let mut line = serde_json::to_vec(envelope)?;
-    line.push(b'\n');
-    Ok(line)
 }
 
 async fn drain_begins(context: &HandlerContext) -> bool {
@@ -110,17 +161,34 @@ fn is_interruption(status: Option<ExitStatus>) -> bool {
     interrupted_code || matches!(signal_of(status), Some(Signal::SIGINT | Signal::SIGTERM))
 }
 
-fn verdict(ended: &Ended, draining: bool) -> Outcome {
-    match (ended.stopped, ended.status.and_then(|status| status.code())) {
+fn verdict(ended: &Ended, draining: bool, exit_codes: &ExitCodes) -> Outcome {
+    let meaning = ended.status.and_then(|status| exit_codes.meaning_of(status.code()?));
+    match (ended.stopped, meaning) {
         (Some(reason @ StopReason::TimedOut(_)), _) => {
             let message = message(&reason.to_string(), ended);
             Outcome::Failed(Failure::new(FailureKind::Timeout, message))
         }
-        (_, Some(0)) => Outcome::Succeeded,
-        (_, Some(code)) if REJECTING_CODES.contains(&code) => Outcome::rejected(message_of(ended)),
+        (_, Some(Meaning::Done)) => Outcome::Succeeded,
+        (_, Some(Meaning::Bury)) => Outcome::rejected(message_of(ended)),
         (Some(_), _) => Outcome::Released,
         (None, _) if draining => Outcome::Released,
-        (None, _) => Outcome::failed(message_of(ended)),
+        (None, Some(Meaning::Retry)) => as_wished(ended),
+        (None, None) => Outcome::failed(message_of(ended)),
+    }
+}
+
+/// A failure, at the time that the last line of stdout says, if it says one.
+fn as_wished(ended: &Ended) -> Outcome {
+    match wish::read(&ended.stdout.last_line()) {
+        None => Outcome::failed(message_of(ended)),
+        Some(Ok(Wish::Snooze(wait))) => Outcome::Snoozed(wait),
+        Some(Ok(Wish::RetryAfter(wait))) => {
+            let failure = Failure::new(FailureKind::Failed, message_of(ended));
+            Outcome::RetryAfter { failure, wait }
+        }
+        Some(Err(remark)) => {
+            Outcome::failed(message(&format!("{} ({remark})", describe(ended.status)), ended))
+        }
     }
 }
 
@@ -155,6 +223,7 @@ fn signal_of(status: ExitStatus) -> Option<Signal> {
 mod tests {
     use super::tail::Tail;
     use super::*;
+    use crate::handler::Wait;
 
     const EXIT_CODE_SHIFT: i32 = 8;
 
@@ -171,7 +240,7 @@ mod tests {
     }
 
     fn after_exit(code: i32, stopped: Option<StopReason>, draining: bool) -> Outcome {
-        verdict(&ended(code << EXIT_CODE_SHIFT, stopped, "oh no\n"), draining)
+        verdict(&ended(code << EXIT_CODE_SHIFT, stopped, "oh no\n"), draining, &ExitCodes::default())
     }
 
     #[test]
@@ -194,8 +263,9 @@ mod tests {
         let interruptions = [130 << EXIT_CODE_SHIFT, 143 << EXIT_CODE_SHIFT, 2, 15];
         assert!(interruptions.into_iter().all(is_interruption));
         assert!(![0, 1 << EXIT_CODE_SHIFT, 75 << EXIT_CODE_SHIFT, 9, 11].into_iter().any(is_interruption));
-        assert_eq!(verdict(&ended(15, None, ""), true), Outcome::Released);
-        assert_eq!(verdict(&ended(15, None, ""), false), Outcome::failed("killed by SIGTERM"));
+        let codes = ExitCodes::default();
+        assert_eq!(verdict(&ended(15, None, ""), true, &codes), Outcome::Released);
+        assert_eq!(verdict(&ended(15, None, ""), false, &codes), Outcome::failed("killed by SIGTERM"));
     }
 
     #[test]
@@ -211,7 +281,39 @@ mod tests {
         for code in [1, 75, 143] {
             assert_eq!(after_exit(code, shutdown, true), Outcome::Released);
         }
-        assert_eq!(verdict(&ended(9, shutdown, ""), true), Outcome::Released);
+        assert_eq!(verdict(&ended(9, shutdown, ""), true, &ExitCodes::default()), Outcome::Released);
+    }
+
+    #[test]
+    fn exit_codes_may_mean_something_else() {
+        let codes =
+            ExitCodes::default().with(3, Meaning::Done).with(65, Meaning::Retry).with(9, Meaning::Bury);
+        let after = |code: i32| verdict(&ended(code << EXIT_CODE_SHIFT, None, ""), false, &codes);
+        assert_eq!([after(0), after(3)], [Outcome::Succeeded, Outcome::Succeeded]);
+        assert_eq!(after(65), Outcome::failed("exit status 65"));
+        assert_eq!(
+            [after(9), after(78)],
+            [9, 78].map(|code| Outcome::rejected(format!("exit status {code}")))
+        );
+    }
+
+    #[test]
+    fn a_temporary_failure_may_say_when_to_try_again() {
+        let after = |code: i32, stdout: &str, draining| {
+            let mut ended = ended(code << EXIT_CODE_SHIFT, None, "oh no");
+            ended.stdout.push(stdout.as_bytes());
+            verdict(&ended, draining, &ExitCodes::default())
+        };
+        let wait = Wait::For(Duration::from_secs(30));
+        let failure = Failure::new(FailureKind::Failed, "exit status 75: oh no");
+        assert_eq!(after(75, "busy\nretry-after: 30s\n\n", false), Outcome::RetryAfter { failure, wait });
+        assert_eq!(after(75, "snooze: 30s", false), Outcome::Snoozed(wait));
+        assert_eq!(after(75, "snooze: 30s\nbye", false), Outcome::failed("exit status 75: oh no"));
+        assert_eq!(after(1, "snooze: 30s", false), Outcome::failed("exit status 1: oh no"));
+        assert_eq!(after(75, "snooze: 30s", true), Outcome::Released);
+        let Outcome::Failed(failure) = after(75, "snooze: soon", false) else { panic!() };
+        assert!(failure.message.starts_with("exit status 75 (ignored `snooze: soon`"), "{}", failure.message);
+        assert!(failure.message.ends_with("): oh no"));
     }
 
     #[test]

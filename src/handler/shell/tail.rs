@@ -41,6 +41,16 @@ impl Tail {
     }
 }
 
+impl Tail {
+    /// The last line that is not blank, or what is left of it.
+    pub(super) fn last_line(&self) -> String {
+        let (front, back) = self.kept.as_slices();
+        let bytes = [front, back].concat();
+        let text = String::from_utf8_lossy(&bytes);
+        text.lines().map(str::trim).rfind(|line| !line.is_empty()).unwrap_or_default().to_owned()
+    }
+}
+
 /// Without the continuation bytes of a character whose first byte was cut off.
 fn skip_partial_character(bytes: &[u8]) -> &[u8] {
     let partial = bytes.iter().take(3).take_while(|byte| **byte & 0b1100_0000 == 0b1000_0000).count();

@@ -2,28 +2,28 @@
 
 use async_trait::async_trait;
 
+use super::ShellHandler;
 use super::head::Written;
-use super::{Command, Prepared, run};
 use crate::handler::operations::MAX_OPERATIONS_BYTES;
 use crate::handler::{HandlerContext, OperationRules, Outcome, Preparation, PreparingHandler};
 use crate::model::Envelope;
 
-/// Runs a command for each delivery, as [`ShellHandler`](super::ShellHandler) does, and reads what it wrote to stdout as
+/// Runs a command for each delivery, as [`ShellHandler`] does, and reads what it wrote to stdout as
 /// [operations](crate::handler::operations).
 ///
 /// The exit status means what it always means: what a command wrote counts when it exits 0, and not otherwise. The end of
 /// stderr is the message of a failure, as ever.
 #[derive(Clone, Debug)]
 pub struct ShellTransaction {
-    command: Prepared,
+    work: ShellHandler,
     rules: OperationRules,
 }
 
 impl ShellTransaction {
-    /// A handler that runs `command`, whose operations keep to `rules`. What its children inherit of this process'
-    /// environment is fixed here.
-    pub fn new(command: Command, rules: OperationRules) -> Self {
-        ShellTransaction { command: Prepared::new(command).keeping_stdout(MAX_OPERATIONS_BYTES), rules }
+    /// A handler that does as `work` does, and whose operations keep to `rules`.
+    pub fn new(mut work: ShellHandler, rules: OperationRules) -> Self {
+        work.command = work.command.keeping_stdout(MAX_OPERATIONS_BYTES);
+        ShellTransaction { work, rules }
     }
 
     fn read(&self, written: Written, envelope: &Envelope) -> Result<Preparation, String> {
@@ -46,7 +46,7 @@ impl ShellTransaction {
 #[async_trait]
 impl PreparingHandler for ShellTransaction {
     async fn prepare(&self, envelope: &Envelope, context: &HandlerContext) -> Preparation {
-        match run(&self.command, envelope, context).await {
+        match self.work.attempt(envelope, context).await {
             (Outcome::Succeeded, Some(written)) => {
                 let read = self.read(written, envelope);
                 read.unwrap_or_else(|reason| Preparation::Ended(Outcome::failed(reason)))

@@ -9,8 +9,8 @@ use serde_json::Value;
 use super::error::corrupt;
 use super::json;
 use crate::model::{
-    AttemptError, Delivery, DeliveryId, Event, EventId, FailureKind, KeySequence, Lane, LeaseToken, NewEvent,
-    Status, Timestamp,
+    AttemptError, Delivery, DeliveryId, Event, EventId, FailureKind, KeySequence, Lane, LeaseToken,
+    MAX_ERROR_HISTORY, NewEvent, Status, Timestamp,
 };
 use crate::store::{Result, StoreError};
 
@@ -140,14 +140,17 @@ fn read_last_error(fields: &Fields<'_>) -> Result<Option<String>> {
     })
 }
 
-/// The history; entries that make no sense are left out, as they explain nothing.
+/// The latest entries of the history; those that make no sense are left out, as they explain nothing. A claim may have left
+/// one entry more than are kept: see [`claim`](super::claim).
 fn read_errors(fields: &Fields<'_>) -> Result<Vec<AttemptError>> {
     let Some(RawBsonRef::Array(entries)) = fields.value("errors")? else { return Ok(Vec::new()) };
     let entries = entries.into_iter().filter_map(|entry| match entry {
         Ok(RawBsonRef::Document(document)) => read_error(&Fields { what: "error", document }).ok(),
         _ => None,
     });
-    Ok(entries.collect())
+    let mut entries: Vec<AttemptError> = entries.collect();
+    entries.drain(..entries.len().saturating_sub(MAX_ERROR_HISTORY));
+    Ok(entries)
 }
 
 fn read_error(fields: &Fields<'_>) -> Result<AttemptError> {

@@ -4,9 +4,9 @@ use mongodb::bson::{Bson, Document, doc};
 
 use super::documents::{date, read_delivery};
 use super::error::classify;
-use super::settle::{buried, drop_lease, number, waiting};
+use super::settle::{buried, crashed, drop_lease, number, waiting};
 use super::{MongoStore, filter, schema};
-use crate::model::{DeliveryId, Failure, FailureKind, Selection, Timestamp};
+use crate::model::{DeliveryId, Failure, FailureKind, MAX_ERROR_HISTORY, Selection, Timestamp};
 use crate::store::{Repair, RepairOutcome, Result};
 
 const DOING: &str = "repairing deliveries";
@@ -80,9 +80,11 @@ pub(super) async fn recover(store: &MongoStore, handlers: &[String], now: Timest
     } else {
         doc! { "$in": handlers }
     };
+    let mut set = waiting(Bson::from(date(now)), now);
+    set.extend(crashed(MAX_ERROR_HISTORY, now));
     let statement = doc! {
         "q": { "handler": handler, "status": "processing", "dueAt": { "$lte": date(now) } },
-        "u": vec![doc! { "$set": waiting(Bson::from(date(now)), now) }, drop_lease()],
+        "u": vec![doc! { "$set": set }, drop_lease()],
         "multi": true,
         "hint": schema::RUNNING,
     };

@@ -11,7 +11,8 @@ use super::documents::{date, read_delivery};
 use super::error::classify;
 use super::{ALL_AT_ONCE, MongoStore};
 use crate::model::{
-    Delivery, DeliveryId, Failure, Lease, LeaseToken, MAX_ERROR_HISTORY, Status, Timestamp, apply,
+    CRASH_MESSAGE, Delivery, DeliveryId, Failure, FailureKind, Lease, LeaseToken, MAX_ERROR_HISTORY, Status,
+    Timestamp, UNKNOWN_WORKER, apply,
 };
 use crate::store::{ErrorKind, Fenced, Outcome, Result, Settlement, StoreError};
 
@@ -148,6 +149,9 @@ fn shows_outcome(delivery: &Delivery, settlement: &Settlement) -> bool {
             waits && shows_failure(failure)
         }
         Outcome::Release => delivery.status == Status::Pending,
+        Outcome::Snooze { available_at } => {
+            delivery.status == Status::Pending && delivery.available_at == *available_at
+        }
         Outcome::ExtendLease { expires_at } => {
             let is_held = delivery.lease().as_ref() == Some(&settlement.lease);
             // One that ran out in the millisecond of its claim looks the same, and was not revived.
@@ -230,19 +234,21 @@ fn update(outcome: &Outcome, now: Timestamp) -> UpdateModifications {
             set.extend(waiting(Bson::from(date(*available_at)), now));
             vec![doc! { "$set": set }, drop_lease()].into()
         }
-        Outcome::Release => {
-            let attempts = doc! { "$max": [0, { "$subtract": [number("$attempts"), 1] }] };
-            let available_at = doc! { "$ifNull": ["$availableAt", "$dueAt"] };
-            let mut set = waiting(Bson::from(available_at), now);
-            set.insert("attempts", attempts);
-            vec![doc! { "$set": set }, drop_lease()].into()
-        }
+        Outcome::Release => uncounted(Bson::from(doc! { "$ifNull": ["$availableAt", "$dueAt"] }), now),
+        Outcome::Snooze { available_at } => uncounted(Bson::from(date(*available_at)), now),
         Outcome::Bury { failure } => buried(failure, now).into(),
         Outcome::ExtendLease { expires_at } => {
             let (expires_at, now) = (date(*expires_at), date(now));
             doc! { "$set": { "leaseExpiresAt": expires_at, "dueAt": expires_at, "updatedAt": now } }.into()
         }
     }
+}
+
+/// The update that gives the attempt back and makes the delivery wait until `available_at`, an expression.
+fn uncounted(available_at: Bson, now: Timestamp) -> UpdateModifications {
+    let mut set = waiting(available_at, now);
+    set.insert("attempts", doc! { "$max": [0, { "$subtract": [number("$attempts"), 1] }] });
+    vec![doc! { "$set": set }, drop_lease()].into()
 }
 
 /// Plain operators: the server applies them in less time than a pipeline.
@@ -282,15 +288,27 @@ fn finished() -> Document {
 
 /// The members that keep a failure: the message, and the latest entries of the history.
 fn remembered(failure: &Failure, now: Timestamp) -> Document {
-    let message = literal(&failure.message);
+    history_with(&failure.kind, literal(&failure.message), MAX_ERROR_HISTORY, now)
+}
+
+/// The members that keep that the attempt under the recorded lease ended without an outcome. `kept` entries remain.
+pub(super) fn crashed(kept: usize, now: Timestamp) -> Document {
+    let [before, behind] = CRASH_MESSAGE.map(literal);
+    let has_owner = doc! { "$eq": [{ "$type": "$leaseOwner" }, "string"] };
+    let owner = doc! { "$cond": [has_owner, "$leaseOwner", literal(UNKNOWN_WORKER)] };
+    history_with(&FailureKind::Crashed, doc! { "$concat": [before, owner, behind] }, kept, now)
+}
+
+/// The members that keep a failure, with a message that is an expression.
+fn history_with(kind: &FailureKind, message: Document, kept: usize, now: Timestamp) -> Document {
     let entry = doc! {
         "attempt": number("$attempts"),
         "at": date(now),
-        "kind": literal(failure.kind.as_str()),
+        "kind": literal(kind.as_str()),
         "message": message.clone(),
     };
     let history = doc! { "$cond": [{ "$isArray": "$errors" }, "$errors", []] };
-    let latest = doc! { "$slice": [{ "$concatArrays": [history, [entry]] }, -(MAX_ERROR_HISTORY as i32)] };
+    let latest = doc! { "$slice": [{ "$concatArrays": [history, [entry]] }, -(kept as i32)] };
     doc! { "lastError": message, "errors": latest }
 }
 
@@ -300,6 +318,6 @@ pub(super) fn number(field: &str) -> Document {
 }
 
 /// Text that is text, whatever it begins with: in an update pipeline a leading `$` would name a field.
-fn literal(text: &str) -> Document {
+pub(super) fn literal(text: &str) -> Document {
     doc! { "$literal": text }
 }

@@ -61,6 +61,7 @@ pub struct Draft {
 pub enum Verdict {
     Complete,
     Retry(u32),
+    Snooze(u32),
     Release,
     Bury,
     Extend(u32),
@@ -153,6 +154,7 @@ fn verdict() -> impl Strategy<Value = Verdict> {
     prop_oneof![
         4 => Just(Verdict::Complete),
         2 => (0..30_u32).prop_map(Verdict::Retry),
+        1 => (0..30_u32).prop_map(Verdict::Snooze),
         1 => Just(Verdict::Release),
         3 => Just(Verdict::Bury),
         1 => (0..90_u32).prop_map(Verdict::Extend),
@@ -388,6 +390,7 @@ impl Verdict {
             Verdict::Retry(seconds) => {
                 Outcome::Reschedule { available_at: pilot.later(seconds), failure: failure() }
             }
+            Verdict::Snooze(seconds) => Outcome::Snooze { available_at: pilot.later(seconds) },
             Verdict::Release => Outcome::Release,
             Verdict::Bury => Outcome::Bury { failure: failure() },
             Verdict::Extend(seconds) => Outcome::ExtendLease { expires_at: pilot.later(seconds) },

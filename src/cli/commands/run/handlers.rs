@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::Args;
+use super::from_file::from_file;
 use super::strangers::Strangers;
 use crate::cli::context::Context;
 use crate::cli::error::{CliError, CliResult};
@@ -15,9 +16,9 @@ use crate::cli::exit::Exit;
 use crate::cli::render::listing::{Listing, Record};
 use crate::cli::render::table::{Cell, Column};
 use crate::cli::render::time::Times;
-use crate::config::handlers::{BreakerConfig, HandlerConfig, HandlersFile, Run};
+use crate::config::handlers::HandlersFile;
 use crate::dispatch::{BreakerPolicy, Subscription};
-use crate::handler::{Command, OperationRules, ShellHandler, ShellTransaction};
+use crate::handler::{Command, ShellHandler};
 use crate::model::TypePattern;
 use crate::store::Store;
 
@@ -28,15 +29,18 @@ pub(super) struct Handlers {
     handlers: Vec<CommandHandler>,
 }
 
-struct CommandHandler {
-    id: String,
+/// A handler with its command.
+pub(super) struct CommandHandler {
+    pub(super) id: String,
     /// None means whatever comes.
-    types: Vec<TypePattern>,
-    command: Command,
+    pub(super) types: Vec<TypePattern>,
+    pub(super) command: Command,
+    /// What is run for a dead one.
+    pub(super) on_dead: Option<Command>,
     /// The collections that a transactional one writes to.
-    writes: Option<Vec<String>>,
-    shown: String,
-    subscription: Subscription,
+    pub(super) writes: Option<Vec<String>>,
+    pub(super) shown: String,
+    pub(super) subscription: Subscription,
 }
 
 impl Handlers {
@@ -46,10 +50,9 @@ impl Handlers {
     /// Names the file, handler and key that cannot be used.
     pub(super) fn of(args: &Args) -> CliResult<Handlers> {
         if let Some(path) = &args.file {
-            let file = HandlersFile::load(path)?;
-            let file = Arc::new(file);
-            let handlers =
-                file.handlers.iter().map(|config| from_file(config.clone(), &file, args)).collect();
+            let file = Arc::new(HandlersFile::load(path)?);
+            let handlers = file.handlers.iter().map(|config| from_file(config, &file, path, args));
+            let handlers = handlers.collect::<CliResult<_>>()?;
             return Ok(Handlers { origin: format!("{}: ", path.display()), handlers });
         }
         let named = args.handler.clone().zip(args.argv.split_first()).map(|(id, (program, arguments))| {
@@ -70,9 +73,12 @@ impl Handlers {
     /// Names the first handler whose command or directory is missing.
     pub(super) fn check_commands(&self) -> CliResult {
         for handler in &self.handlers {
-            handler.command.check().map_err(|missing| {
-                CliError::usage(format!("{}handler {}: {missing}", self.origin, handler.id))
-            })?;
+            let refuse =
+                |missing| CliError::usage(format!("{}handler {}: {missing}", self.origin, handler.id));
+            handler.command.check().map_err(refuse)?;
+            if let Some(on_dead) = &handler.on_dead {
+                on_dead.check().map_err(|missing| refuse(format!("on_dead: {missing}")))?;
+            }
         }
         Ok(())
     }
@@ -137,67 +143,18 @@ fn on_the_spot(
     let concurrency = args.concurrency.map(NonZeroUsize::get);
     let subscription = with_defaults(Subscription::new(&*id, ShellHandler::new(command.clone())), args);
     let subscription = given(concurrency, subscription, Subscription::concurrency);
-    CommandHandler { id, types, command, writes: None, shown, subscription }
+    CommandHandler { id, types, command, on_dead: None, writes: None, shown, subscription }
 }
 
-fn from_file(config: HandlerConfig, file: &Arc<HandlersFile>, args: &Args) -> CommandHandler {
-    let (command, shown) = match config.run {
-        Run::Command { program, arguments } => {
-            let shown = [std::slice::from_ref(&program), &arguments[..]].concat().join(" ");
-            (Command::argv(program, arguments), shown)
-        }
-        Run::Shell(line) => (Command::shell(&line), line),
-    };
-    let command =
-        config.env.into_iter().fold(command.workdir(config.workdir), |c, (name, value)| c.env(name, value));
-    let command = config.inherit_env.into_iter().fold(command, Command::inherit_env);
-    let subscription =
-        with_defaults(subscription_of(&config.id, config.writes.clone(), &command, file), args);
-    let subscription = given(config.concurrency, subscription, Subscription::concurrency);
-    let subscription = given(config.timeout, subscription, Subscription::timeout);
-    let subscription = given(config.lease, subscription, Subscription::lease);
-    let subscription = given(config.kill_after, subscription, Subscription::kill_after);
-    let subscription = given(config.max_attempts, subscription, Subscription::max_attempts);
-    let subscription = given(config.retry, subscription, Subscription::retry);
-    let subscription = given(config.rate, subscription, Subscription::rate);
-    let breaker = config.breaker.map(breaker_policy);
-    let subscription = given(breaker, subscription, |one, policy| one.breaker(policy));
-    let HandlerConfig { id, types, writes, .. } = config;
-    CommandHandler { id, types, command, writes, shown, subscription }
-}
-
-/// A transactional handler's events are for whom the file says, unless they say so themselves.
-fn subscription_of(
-    id: &str,
-    writes: Option<Vec<String>>,
-    command: &Command,
-    file: &Arc<HandlersFile>,
-) -> Subscription {
-    let Some(writes) = writes else { return Subscription::new(id, ShellHandler::new(command.clone())) };
-    let file = file.clone();
-    let subscribers =
-        move |event_type: &str| file.subscribers(event_type).into_iter().map(str::to_owned).collect();
-    let rules = OperationRules::new(writes, Arc::new(subscribers));
-    Subscription::preparing(id, ShellTransaction::new(command.clone(), rules))
-}
-
-/// A breaker whose pause alone is given rests no shorter than that later on, either.
-fn breaker_policy(config: BreakerConfig) -> Option<BreakerPolicy> {
-    let BreakerConfig::On { failures, pause, max } = config else { return None };
-    let default = BreakerPolicy::default();
-    let pause = pause.unwrap_or(default.pause);
-    let failures = failures.unwrap_or(default.failures);
-    Some(BreakerPolicy { failures, pause, max: max.unwrap_or(default.max.max(pause)) })
-}
-
-fn with_defaults(subscription: Subscription, args: &Args) -> Subscription {
+/// What the command line gives for all handlers.
+pub(super) fn with_defaults(subscription: Subscription, args: &Args) -> Subscription {
     let subscription = given(args.timeout, subscription, Subscription::timeout);
     let subscription = given(args.lease, subscription, Subscription::lease);
     given(args.max_attempts.map(NonZeroU32::get), subscription, Subscription::max_attempts)
 }
 
 /// Sets what is given.
-fn given<T>(
+pub(super) fn given<T>(
     value: Option<T>,
     subscription: Subscription,
     set: impl FnOnce(Subscription, T) -> Subscription,

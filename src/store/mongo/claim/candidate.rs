@@ -3,7 +3,7 @@
 use mongodb::bson::{Bson, DateTime, Document, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, doc};
 
 use super::super::documents::read_delivery;
-use crate::model::{Delivery, Lease, LeaseToken, Timestamp, Transition, apply};
+use crate::model::{Delivery, Lease, LeaseToken, MAX_ERROR_HISTORY, Status, Timestamp, Transition, apply};
 use crate::store::Claimed;
 
 /// A handler and a key.
@@ -12,9 +12,22 @@ pub(super) type HandlerKey = (String, String);
 /// A place in the order of claims: due time, and id.
 pub(super) type Place = (DateTime, String);
 
-/// The fields that a take changes.
-pub(super) const TAKEN_FIELDS: [&str; 8] =
-    ["status", "lane", "attempts", "dueAt", "updatedAt", "leaseToken", "leaseOwner", "leaseExpiresAt"];
+/// The fields that a take changes, but for [`UNREAD_FIELD`].
+pub(super) const TAKEN_FIELDS: [&str; 9] = [
+    "status",
+    "lane",
+    "attempts",
+    "dueAt",
+    "updatedAt",
+    "leaseToken",
+    "leaseOwner",
+    "leaseExpiresAt",
+    "lastError",
+];
+
+/// Entries of a history that a take leaves behind a crash: one more than are kept, so that an undo, which has not read them,
+/// need only cut the last one off. The next failure cuts them to their number, and so does every reader.
+pub(super) const HISTORY_BEHIND_A_CRASH: usize = MAX_ERROR_HISTORY + 1;
 
 /// The one field that is not read for a candidate, as it may be long: the history of failed attempts.
 pub(super) const UNREAD_FIELD: &str = "errors";
@@ -33,7 +46,7 @@ pub(super) struct Candidate {
 /// What the write of a lease pins. Absent and null are one.
 ///
 /// Every change of a delivery that is not a take of its own shows in one of these, but for the release of a lease, which
-/// restores what was, and for parking, which a take undoes.
+/// restores what was, for a snooze, which moves the due time that a take looks at too, and for parking, which a take undoes.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Pin {
     pub(super) status: Bson,
@@ -45,6 +58,11 @@ pub(super) struct Pin {
 }
 
 impl Pin {
+    /// Whether what was seen is an attempt that has ended without an outcome, given that it is due.
+    pub(super) fn is_crash(&self) -> bool {
+        self.status.as_str() == Some(Status::Processing.as_str())
+    }
+
     /// The number of attempts that was seen.
     pub(super) fn attempts(&self) -> i64 {
         match self.attempts {
@@ -99,7 +117,10 @@ impl Candidate {
     /// Whether nothing of it was left unread: it has no history.
     pub(super) fn is_whole(&self) -> bool {
         let is_absent = |field| matches!(self.document.get(field), Ok(None | Some(RawBsonRef::Null)));
-        self.pin().attempts() == 0 && is_absent("requeues") && is_absent("lastError")
+        self.pin().attempts() == 0
+            && !self.pin().is_crash()
+            && is_absent("requeues")
+            && is_absent("lastError")
     }
 
     /// What it is under a lease, given that it was taken as it was read. `None` when the document makes no sense.
@@ -125,6 +146,9 @@ impl Candidate {
         if self.document.get_str("status").is_ok_and(|status| status == "pending") {
             set.insert("dueAt", doc! { "$ifNull": ["$availableAt", self.due_at] });
         }
+        if self.pin().is_crash() {
+            set.insert(UNREAD_FIELD, without_the_last());
+        }
         let mut update = vec![doc! { "$set": set }];
         if !absent.is_empty() {
             update.push(doc! { "$unset": absent });
@@ -144,6 +168,13 @@ pub(super) struct Grant<'a> {
 
 pub(super) fn with_lease(delivery: Delivery, token: &LeaseToken) -> Claimed {
     Claimed { lease: Lease { delivery_id: delivery.id.clone(), token: token.clone() }, delivery }
+}
+
+/// The history without its last entry; none at all where nothing remains.
+fn without_the_last() -> Document {
+    let length = doc! { "$size": "$errors" };
+    let but_one = doc! { "$slice": ["$errors", { "$subtract": [length.clone(), 1] }] };
+    doc! { "$cond": [{ "$gt": [length, 1] }, but_one, "$$REMOVE"] }
 }
 
 fn value(document: &RawDocument, field: &str) -> Option<Bson> {

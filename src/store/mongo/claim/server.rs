@@ -9,9 +9,10 @@ use mongodb::options::Hint;
 
 use super::super::documents::{date, integer, read_delivery};
 use super::super::error::classify;
+use super::super::settle::{crashed, literal};
 use super::super::{ALL_AT_ONCE, BEGINNING, MongoStore, schema};
 use super::DOING;
-use super::candidate::{Candidate, HandlerKey, Pin, UNREAD_FIELD};
+use super::candidate::{Candidate, HISTORY_BEHIND_A_CRASH, HandlerKey, Pin, UNREAD_FIELD};
 use super::rounds::{DueHead, Head, Page, PageRequest, Rounds, Take};
 use crate::model::{Delivery, LeaseToken, Timestamp};
 use crate::store::{Result, StoreError};
@@ -189,7 +190,6 @@ pub(super) fn parking_statement(ids: &[String]) -> Document {
 
 pub(super) fn lease_statement(pin: &Pin, members: &[&Candidate], take: &Take<'_>) -> Document {
     let ids: Vec<&str> = members.iter().map(|candidate| candidate.id.as_str()).collect();
-    let (now, expires_at) = (date(take.grant.now), date(take.grant.expires_at));
     doc! {
         "q": {
             "_id": { "$in": ids },
@@ -197,21 +197,34 @@ pub(super) fn lease_statement(pin: &Pin, members: &[&Candidate], take: &Take<'_>
             "attempts": &pin.attempts,
             "requeues": &pin.requeues,
             "leaseToken": &pin.lease_token,
-            "dueAt": { "$lte": now },
+            "dueAt": { "$lte": date(take.grant.now) },
         },
-        "u": { "$set": {
-            "status": "processing",
-            "lane": "ready",
-            "attempts": integer(pin.attempts().saturating_add(1)),
-            "leaseToken": take.token.as_str(),
-            "leaseOwner": take.grant.owner,
-            "leaseExpiresAt": expires_at,
-            "dueAt": expires_at,
-            "updatedAt": now,
-        } },
+        "u": lease_update(pin, take),
         "multi": true,
         "hint": { "_id": 1 },
     }
+}
+
+/// Plain operators cost the server less than a pipeline, which is needed only to remember a crash.
+fn lease_update(pin: &Pin, take: &Take<'_>) -> Bson {
+    let (now, expires_at) = (date(take.grant.now), date(take.grant.expires_at));
+    let (token, owner) = (take.token.as_str(), take.grant.owner);
+    let mut set = doc! {
+        "status": "processing",
+        "lane": "ready",
+        "attempts": integer(pin.attempts().saturating_add(1)),
+        "leaseToken": token,
+        "leaseOwner": owner,
+        "leaseExpiresAt": expires_at,
+        "dueAt": expires_at,
+        "updatedAt": now,
+    };
+    if !pin.is_crash() {
+        return Bson::from(doc! { "$set": set });
+    }
+    set.extend(doc! { "leaseToken": literal(token), "leaseOwner": literal(owner) });
+    set.extend(crashed(HISTORY_BEHIND_A_CRASH, take.grant.now));
+    Bson::from(vec![doc! { "$set": set }])
 }
 
 pub(super) fn by_handler(keys: &HashSet<HandlerKey>) -> HashMap<&str, Vec<&str>> {

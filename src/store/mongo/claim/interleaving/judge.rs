@@ -16,8 +16,18 @@ use crate::store::Claimed;
 pub(super) const MARGIN: i64 = 3_000;
 
 /// What an undone take leaves exactly as it was. The lane is nobody's state, and `updatedAt` is for people.
-const RESTORED: [&str; 8] =
-    ["status", "attempts", "requeues", "dueAt", "availableAt", "leaseToken", "leaseOwner", "leaseExpiresAt"];
+const RESTORED: [&str; 10] = [
+    "status",
+    "attempts",
+    "requeues",
+    "dueAt",
+    "availableAt",
+    "leaseToken",
+    "leaseOwner",
+    "leaseExpiresAt",
+    "lastError",
+    "errors",
+];
 
 /// A lease that was written.
 struct Taken {

@@ -5,6 +5,8 @@ use std::cmp::Ordering;
 
 use mongodb::bson::{Bson, Document};
 
+use super::expressions::evaluate;
+
 /// Whether a document passes a filter. Absent and null are one.
 pub(super) fn matches(document: &Document, filter: &Document) -> bool {
     filter.iter().all(|(field, condition)| match (field.as_str(), condition) {
@@ -37,7 +39,7 @@ fn passes(value: &Bson, operator: &str, operand: &Bson) -> bool {
     }
 }
 
-fn equal(a: &Bson, b: &Bson) -> bool {
+pub(super) fn equal(a: &Bson, b: &Bson) -> bool {
     a == b || compare(a, b) == Some(Ordering::Equal)
 }
 
@@ -80,33 +82,18 @@ fn run_stage(document: &mut Document, stage: &Document) {
         match (name.as_str(), operand) {
             ("$set", Bson::Document(expressions)) => {
                 let before = document.clone();
-                let values =
-                    expressions.iter().map(|(field, value)| (field.clone(), evaluate(&before, value)));
-                document.extend(values);
+                for (field, expression) in expressions {
+                    match evaluate(&before, expression) {
+                        Some(value) => drop(document.insert(field, value)),
+                        None => drop(document.remove(field)),
+                    }
+                }
             }
             ("$unset", Bson::Array(fields)) => {
                 fields.iter().filter_map(Bson::as_str).for_each(|field| drop(document.remove(field)));
             }
             _ => panic!("the stage {name} is unknown here"),
         }
-    }
-}
-
-fn evaluate(document: &Document, expression: &Bson) -> Bson {
-    match expression {
-        Bson::String(text) => match text.strip_prefix('$') {
-            Some(field) => document.get(field).cloned().unwrap_or(Bson::Null),
-            None => expression.clone(),
-        },
-        Bson::Document(call) => match call.iter().next() {
-            Some((name, literal)) if name == "$literal" => literal.clone(),
-            Some((name, Bson::Array(choices))) if name == "$ifNull" => {
-                let mut values = choices.iter().map(|choice| evaluate(document, choice));
-                values.find(|value| *value != Bson::Null).unwrap_or(Bson::Null)
-            }
-            _ => panic!("the expression {call} is unknown here"),
-        },
-        _ => expression.clone(),
     }
 }
 

@@ -7,6 +7,7 @@
 //! the seed and all steps.
 
 mod actors;
+mod expressions;
 mod judge;
 mod matching;
 mod oracle;
