@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio_util::sync::CancellationToken;
+
 use super::tempo::Tempo;
-use crate::handler::{Handler, TransactionalHandler};
+use crate::handler::{Closing, Handler, TransactionalHandler};
 use crate::model::{InvalidInput, RetryPolicy};
 
 /// The shortest lease: below it the pauses of a busy machine look like the death of a worker.
@@ -140,6 +142,13 @@ impl Subscription {
             return refuse("lease", format!("must be at least {}", humantime::format_duration(MIN_LEASE)));
         }
         Ok(())
+    }
+
+    /// Ends what the handler keeps between attempts.
+    pub(super) async fn close(&self, hurry: CancellationToken) {
+        if let Work::Plain(handler) = &self.work {
+            handler.close(&Closing { hurry, kill_after: self.tempo().kill_after }).await;
+        }
     }
 
     pub(super) fn tempo(&self) -> Tempo {

@@ -9,6 +9,7 @@ mod drain;
 mod faulty_store;
 mod groups;
 mod leases;
+mod lines;
 mod outages;
 mod outcomes;
 mod settling;

@@ -20,11 +20,11 @@
 //! later.
 
 mod child;
-mod command;
-mod environment;
-mod group;
+pub(in crate::handler) mod command;
+pub(in crate::handler) mod environment;
+pub(in crate::handler) mod group;
 mod pipes;
-mod tail;
+pub(in crate::handler) mod tail;
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -40,7 +40,7 @@ pub use command::Command;
 use command::Prepared;
 
 /// Data error and configuration error in the numbers of `sysexits.h`: trying again cannot help.
-const REJECTING_CODES: [i32; 2] = [65, 78];
+pub(super) const REJECTING_CODES: [i32; 2] = [65, 78];
 
 /// What a shell reports for a command that INT or TERM ended.
 const INTERRUPTED_CODES: [i32; 2] = [130, 143];
@@ -86,12 +86,12 @@ fn line_of(envelope: &Envelope) -> serde_json::Result<Vec<u8>> {
     Ok(line)
 }
 
-async fn drain_begins(context: &HandlerContext) -> bool {
+pub(super) async fn drain_begins(context: &HandlerContext) -> bool {
     tokio::time::timeout(DRAIN_NEWS, context.draining()).await.is_ok()
 }
 
 /// Whether INT or TERM ended the child, as far as its status tells.
-fn is_interruption(status: Option<ExitStatus>) -> bool {
+pub(super) fn is_interruption(status: Option<ExitStatus>) -> bool {
     let Some(status) = status else { return false };
     let interrupted_code = status.code().is_some_and(|code| INTERRUPTED_CODES.contains(&code));
     interrupted_code || matches!(signal_of(status), Some(Signal::SIGINT | Signal::SIGTERM))
@@ -125,7 +125,7 @@ fn message(what: &str, ended: &Ended) -> String {
     }
 }
 
-fn describe(status: Option<ExitStatus>) -> String {
+pub(super) fn describe(status: Option<ExitStatus>) -> String {
     let Some(status) = status else { return "could not be killed".to_owned() };
     match (status.code(), signal_of(status), status.signal()) {
         (Some(code), ..) => format!("exit status {code}"),
