@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::redact;
 use crate::dispatch::{Counts, DispatchEvent, Finished, Verdict};
 use crate::handler::Outcome;
+use crate::handler::lines::{ChildNews, ChildNote};
 use crate::model::{Failure, Status, Timestamp, short_duration};
 
 /// The columns that an error takes in a line for people; the store has all of it.
@@ -70,12 +71,36 @@ impl Log {
         let _ = io::stderr().write_all(line.as_bytes());
     }
 
-    fn line(&self, event: &DispatchEvent, now: Timestamp) -> Option<String> {
-        let least = match self.verbosity {
+    /// Writes what a child has to say to standard error.
+    pub fn write_note(&self, note: &ChildNote) {
+        if let Some(line) = self.note_line(note, self.clock.now()) {
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+    }
+
+    fn note_line(&self, note: &ChildNote, now: Timestamp) -> Option<String> {
+        let level = if matches!(note.what, ChildNews::Said(_)) { Level::Info } else { Level::Warn };
+        let line = match self.format {
+            LogFormat::Human => {
+                let meaning = if level == Level::Info { Meaning::Muted } else { Meaning::Warning };
+                let rest =
+                    format!("{} [{}]  {}", visible(&note.handler), note.pid, words_for_news(&note.what));
+                self.human_line(now, meaning, "child", &rest)
+            }
+            LogFormat::Json => json_line(json_note(note), level, now),
+        };
+        (level >= self.least()).then_some(line)
+    }
+
+    fn least(&self) -> Level {
+        match self.verbosity {
             Verbosity::Quiet => Level::Warn,
             Verbosity::Normal => Level::Info,
             Verbosity::Verbose => Level::Debug,
-        };
+        }
+    }
+
+    fn line(&self, event: &DispatchEvent, now: Timestamp) -> Option<String> {
         let level = level_of(event);
         let line = match self.format {
             LogFormat::Human => {
@@ -84,7 +109,7 @@ impl Log {
             }
             LogFormat::Json => json_line(json_event(event), level, now),
         };
-        (level >= least).then_some(line)
+        (level >= self.least()).then_some(line)
     }
 
     fn human_line(&self, now: Timestamp, meaning: Meaning, word: &str, rest: &str) -> String {
@@ -150,6 +175,14 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
         }
         DispatchEvent::Stopping { running } => (Meaning::Warning, "stopping", deliveries(*running)),
         DispatchEvent::Stopped { counts } => (Meaning::Plain, "stopped", summary(counts)),
+    }
+}
+
+fn words_for_news(news: &ChildNews) -> String {
+    match news {
+        ChildNews::Said(line) => fit(&visible(line), ERROR_COLUMNS),
+        ChildNews::LeftOut(count) => format!("{count} lines were left out"),
+        ChildNews::Replaced(why) => format!("is replaced: {}", one_line(why)),
     }
 }
 
@@ -238,6 +271,9 @@ struct JsonEntry<'a> {
 enum JsonEvent<'a> {
     Started { owner: &'a str, handlers: &'a [String] },
     Warning { message: &'a str },
+    ChildSaid { handler: &'a str, pid: u32, message: String },
+    ChildLinesLeftOut { count: u64 },
+    ChildReplaced { handler: &'a str, pid: u32, reason: String },
     Claimed { count: usize },
     Finished(JsonFinished<'a>),
     HandedBack { count: usize },
@@ -299,6 +335,15 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
             let Counts { claimed, completed, retried, dead, released, lease_lost } = *counts;
             JsonEvent::Stopped { claimed, completed, retried, dead, released, lease_lost }
         }
+    }
+}
+
+fn json_note(note: &ChildNote) -> JsonEvent<'_> {
+    let (handler, pid) = (&*note.handler, note.pid);
+    match &note.what {
+        ChildNews::Said(line) => JsonEvent::ChildSaid { handler, pid, message: redact(line) },
+        ChildNews::LeftOut(count) => JsonEvent::ChildLinesLeftOut { count: *count },
+        ChildNews::Replaced(why) => JsonEvent::ChildReplaced { handler, pid, reason: redact(why) },
     }
 }
 

@@ -101,12 +101,13 @@ fn every_example_works() {
         ran += 1;
     }
     assert!(ran >= 8, "only {ran} examples were found");
-    // What the text says of them: two orders were placed, two paid and one shipped, and all of them were handled.
+    // What the text says of them: two orders were placed, two paid, one shipped and one returned, and all of them
+    // were handled.
     let handled = fs::read_to_string(stage.folder.path().join("receipts.jsonl")).expect("receipts");
-    assert_eq!(handled.lines().count(), 5, "{handled}");
+    assert_eq!(handled.lines().count(), 6, "{handled}");
     let counted = stage.shell("relayctl stats -o json");
     let counted: serde_json::Value = serde_json::from_slice(&counted.stdout).expect("JSON");
-    assert_eq!((&counted["total"], &counted["completed"]), (&5.into(), &5.into()), "{counted}");
+    assert_eq!((&counted["total"], &counted["completed"]), (&6.into(), &6.into()), "{counted}");
     drop_database(&stage);
 }
 

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{HandlerConfig, Run};
+use super::{HandlerConfig, Mode, Run};
 use crate::model::{RetryPolicy, TypePattern, parse_duration};
 
 /// The keys that a handler may have.
-pub(super) const KEYS: [&str; 12] = [
+pub(super) const KEYS: [&str; 14] = [
     "types",
     "command",
     "shell",
+    "mode",
+    "batch",
     "workdir",
     "env",
     "inherit_env",
@@ -35,6 +37,9 @@ const STORE_VARIABLE: &str = "RELAYCTL_STORE";
 /// What the names of the variables begin with that the worker sets itself.
 const OWN_VARIABLES: &str = "RELAY_";
 
+/// A worker holds no more than this.
+const MAX_BATCH: usize = 1_000;
+
 /// Why an entry cannot be used.
 pub(super) struct Refusal {
     pub(super) field: &'static str,
@@ -52,6 +57,9 @@ pub(super) struct RawHandler {
     types: Vec<String>,
     command: Option<Vec<String>>,
     shell: Option<String>,
+    #[serde(default)]
+    mode: Mode,
+    batch: Option<usize>,
     workdir: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -91,6 +99,8 @@ impl RawHandler {
             id: id.to_owned(),
             types: types(&self.types)?,
             run: run(self.command, self.shell)?,
+            mode: self.mode,
+            batch: batch(self.batch)?,
             workdir: self.workdir.map_or_else(|| directory.to_owned(), |workdir| directory.join(workdir)),
             env: variables(self.env)?,
             inherit_env: inherited(self.inherit_env)?,
@@ -127,6 +137,15 @@ fn run(command: Option<Vec<String>>, shell: Option<String>) -> Result<Run, Refus
                 None => refuse("command", "must name a program"),
             }
         }
+    }
+}
+
+fn batch(size: Option<usize>) -> Result<Option<usize>, Refusal> {
+    match size {
+        Some(size) if !(1..=MAX_BATCH).contains(&size) => {
+            refuse("batch", format!("must be from 1 to {MAX_BATCH}"))
+        }
+        size => Ok(size),
     }
 }
 

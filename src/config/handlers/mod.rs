@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::redact;
 use crate::model::{RetryPolicy, TypePattern};
@@ -97,6 +97,10 @@ pub struct HandlerConfig {
     pub types: Vec<TypePattern>,
     /// What to run.
     pub run: Run,
+    /// How it gets its deliveries.
+    pub mode: Mode,
+    /// How many deliveries it gets at a time, in an array; `None` for one, as it is.
+    pub batch: Option<usize>,
     /// Where to run it.
     pub workdir: PathBuf,
     /// Variables that are set for it.
@@ -115,6 +119,27 @@ pub struct HandlerConfig {
     pub max_attempts: Option<u32>,
     /// When a failed attempt is tried again.
     pub retry: Option<RetryPolicy>,
+}
+
+/// How a command gets its deliveries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A process for each.
+    #[default]
+    Process,
+    /// As lines to a process that stays.
+    Lines,
+}
+
+impl Mode {
+    /// As it is written in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Process => "process",
+            Mode::Lines => "lines",
+        }
+    }
 }
 
 /// What a handler runs.
@@ -221,6 +246,8 @@ mod tests {
             [handlers."order.mailer"]
             types = ["order.placed.v1", "customer.*"]
             command = ["mail", "-s", "hello"]
+            mode = "lines"
+            batch = 20
             concurrency = 4
             timeout = "2m"
             lease = "5m"
@@ -236,6 +263,8 @@ mod tests {
             id: "order.mailer".into(),
             types: vec!["order.placed.v1".parse().unwrap(), "customer.*".parse().unwrap()],
             run: Run::Command { program: "mail".into(), arguments: vec!["-s".into(), "hello".into()] },
+            mode: Mode::Lines,
+            batch: Some(20),
             workdir: "/etc/outbox/mail".into(),
             env: BTreeMap::from([("MODE".into(), "live".into())]),
             inherit_env: vec!["SMTP_HOST".into()],
@@ -305,6 +334,10 @@ mod tests {
             of("shell = 'true'\nenv = { 'A=B' = 'x' }"),
             "env: `A=B` cannot be the name of a variable"
         );
+        for batch in [0, 1_001] {
+            assert_eq!(of(&format!("shell = 'true'\nbatch = {batch}")), "batch: must be from 1 to 1000");
+        }
+        assert!(of("shell = 'true'\nmode = 'stream'").contains("unknown variant `stream`"));
         assert_eq!(of("shell = \"a\\u0000b\""), "shell: must not contain a NUL character");
         assert!(refusal("types = ['*.v1']\nshell = 'true'").contains("types: `*.v1` is not a type pattern"));
     }

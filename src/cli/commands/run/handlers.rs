@@ -5,6 +5,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use super::Args;
 use super::strangers::Strangers;
@@ -14,9 +15,10 @@ use crate::cli::exit::Exit;
 use crate::cli::render::listing::{Listing, Record};
 use crate::cli::render::table::{Cell, Column};
 use crate::cli::render::time::Times;
-use crate::config::handlers::{HandlerConfig, HandlersFile, Run};
+use crate::config::handlers::{HandlerConfig, HandlersFile, Mode, Run};
 use crate::dispatch::Subscription;
-use crate::handler::{Command, ShellHandler};
+use crate::handler::lines::ChildNote;
+use crate::handler::{BatchHandler, BatchLimits, Command, LinesHandler, ShellHandler};
 use crate::model::TypePattern;
 
 /// The handlers of a worker, with what they run.
@@ -24,7 +26,11 @@ pub(super) struct Handlers {
     /// What stands before an error about them.
     origin: String,
     handlers: Vec<CommandHandler>,
+    notes: mpsc::Receiver<ChildNote>,
 }
+
+/// How many notes about children may wait to be logged.
+const NOTES_QUEUE: usize = 256;
 
 struct CommandHandler {
     id: String,
@@ -32,6 +38,8 @@ struct CommandHandler {
     types: Vec<TypePattern>,
     command: Command,
     shown: String,
+    mode: Mode,
+    batch: Option<usize>,
     subscription: Subscription,
 }
 
@@ -41,10 +49,11 @@ impl Handlers {
     /// # Errors
     /// Names the file, handler and key that cannot be used.
     pub(super) fn of(args: &Args) -> CliResult<Handlers> {
+        let (sender, notes) = mpsc::channel(NOTES_QUEUE);
         if let Some(path) = &args.file {
             let file = HandlersFile::load(path)?;
-            let handlers = file.handlers.into_iter().map(|config| from_file(config, args)).collect();
-            return Ok(Handlers { origin: format!("{}: ", path.display()), handlers });
+            let handlers = file.handlers.into_iter().map(|config| from_file(config, args, &sender)).collect();
+            return Ok(Handlers { origin: format!("{}: ", path.display()), handlers, notes });
         }
         let named = args.handler.clone().zip(args.argv.split_first()).map(|(id, (program, arguments))| {
             let shown =
@@ -55,7 +64,7 @@ impl Handlers {
             .inline
             .iter()
             .map(|(id, line)| on_the_spot(id.clone(), Vec::new(), Command::shell(line), line.clone(), args));
-        Ok(Handlers { origin: String::new(), handlers: named.into_iter().chain(inline).collect() })
+        Ok(Handlers { origin: String::new(), handlers: named.into_iter().chain(inline).collect(), notes })
     }
 
     /// Makes sure that every command is there: one that is not would fail delivery after delivery.
@@ -100,8 +109,10 @@ impl Handlers {
         Strangers::beyond(self.handlers.iter().map(meant).collect::<HashMap<_, _>>())
     }
 
-    pub(super) fn into_subscriptions(self) -> Vec<Subscription> {
-        self.handlers.into_iter().map(|handler| handler.subscription).collect()
+    /// What the worker subscribes to, and what its children have to say.
+    pub(super) fn into_subscriptions(self) -> (Vec<Subscription>, mpsc::Receiver<ChildNote>) {
+        let subscriptions = self.handlers.into_iter().map(|handler| handler.subscription).collect();
+        (subscriptions, self.notes)
     }
 }
 
@@ -115,10 +126,12 @@ fn on_the_spot(
     let concurrency = args.concurrency.map(NonZeroUsize::get);
     let subscription = with_defaults(Subscription::new(&*id, ShellHandler::new(command.clone())), args);
     let subscription = given(concurrency, subscription, Subscription::concurrency);
-    CommandHandler { id, types, command, shown, subscription }
+    CommandHandler { id, types, command, shown, mode: Mode::Process, batch: None, subscription }
 }
 
-fn from_file(config: HandlerConfig, args: &Args) -> CommandHandler {
+fn from_file(config: HandlerConfig, args: &Args, notes: &mpsc::Sender<ChildNote>) -> CommandHandler {
+    let (mode, batch) = (config.mode, config.batch);
+    let (limits, at_once) = (limits_of(&config), deliveries_at_once(&config));
     let (command, shown) = match config.run {
         Run::Command { program, arguments } => {
             let shown = [std::slice::from_ref(&program), &arguments[..]].concat().join(" ");
@@ -129,15 +142,47 @@ fn from_file(config: HandlerConfig, args: &Args) -> CommandHandler {
     let command =
         config.env.into_iter().fold(command.workdir(config.workdir), |c, (name, value)| c.env(name, value));
     let command = config.inherit_env.into_iter().fold(command, Command::inherit_env);
-    let subscription =
-        with_defaults(Subscription::new(&*config.id, ShellHandler::new(command.clone())), args);
-    let subscription = given(config.concurrency, subscription, Subscription::concurrency);
+    let subscription = subscription_of(&config.id, command.clone(), mode, limits, notes);
+    let subscription = with_defaults(subscription, args);
+    let subscription = given(at_once, subscription, Subscription::concurrency);
     let subscription = given(config.timeout, subscription, Subscription::timeout);
     let subscription = given(config.lease, subscription, Subscription::lease);
     let subscription = given(config.kill_after, subscription, Subscription::kill_after);
     let subscription = given(config.max_attempts, subscription, Subscription::max_attempts);
     let subscription = given(config.retry, subscription, Subscription::retry);
-    CommandHandler { id: config.id, types: config.types, command, shown, subscription }
+    CommandHandler { id: config.id, types: config.types, command, shown, mode, batch, subscription }
+}
+
+fn subscription_of(
+    id: &str,
+    command: Command,
+    mode: Mode,
+    limits: Option<BatchLimits>,
+    notes: &mpsc::Sender<ChildNote>,
+) -> Subscription {
+    match (mode, limits) {
+        (Mode::Process, None) => Subscription::new(id, ShellHandler::new(command)),
+        (Mode::Process, Some(limits)) => {
+            Subscription::new(id, BatchHandler::new(command, limits).notes(notes.clone()))
+        }
+        (Mode::Lines, None) => Subscription::new(id, LinesHandler::new(command).notes(notes.clone())),
+        (Mode::Lines, Some(limits)) => {
+            Subscription::new(id, LinesHandler::in_batches(command, limits).notes(notes.clone()))
+        }
+    }
+}
+
+/// `concurrency` is that of processes, each of which has a batch.
+fn limits_of(config: &HandlerConfig) -> Option<BatchLimits> {
+    let limits = |size| BatchLimits { size, at_once: config.concurrency.unwrap_or(1) };
+    config.batch.map(limits)
+}
+
+fn deliveries_at_once(config: &HandlerConfig) -> Option<usize> {
+    match config.batch {
+        Some(size) => Some(config.concurrency.unwrap_or(1).saturating_mul(size)),
+        None => config.concurrency,
+    }
 }
 
 fn with_defaults(subscription: Subscription, args: &Args) -> Subscription {
@@ -165,6 +210,9 @@ struct HandlerRecord<'a> {
     handler: &'a str,
     types: Vec<String>,
     command: &'a str,
+    mode: Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<usize>,
     concurrency: usize,
     #[serde(serialize_with = "as_text")]
     timeout: Duration,
@@ -184,6 +232,8 @@ impl CommandHandler {
             handler: &self.id,
             types: self.types.iter().map(TypePattern::to_string).collect(),
             command: &self.shown,
+            mode: self.mode,
+            batch: self.batch,
             concurrency: limits.concurrency,
             timeout: limits.timeout,
             lease: limits.lease,
@@ -203,7 +253,7 @@ impl Record for HandlerRecord<'_> {
         Column::free_text("COMMAND").folds(3, ""),
     ];
     const FIELDS: &'static [&'static str] =
-        &["handler", "types", "command", "concurrency", "timeout", "lease", "maxAttempts"];
+        &["handler", "types", "command", "concurrency", "timeout", "lease", "maxAttempts", "mode", "batch"];
 
     fn id(&self) -> &str {
         self.handler
@@ -219,12 +269,14 @@ impl Record for HandlerRecord<'_> {
             time(self.timeout),
             time(self.lease),
             self.max_attempts.to_string(),
+            self.mode.as_str().to_owned(),
+            self.batch.map(|size| size.to_string()).unwrap_or_default(),
         ]
     }
 
     fn cells(&self, _times: &Times) -> Vec<Cell> {
-        let [handler, types, command, concurrency, timeout, lease, attempts] =
-            <[String; 7]>::try_from(self.values()).unwrap_or_default();
+        let [handler, types, command, concurrency, timeout, lease, attempts, ..] =
+            <[String; 9]>::try_from(self.values()).unwrap_or_default();
         [handler, types, concurrency, timeout, lease, attempts, command].into_iter().map(Cell::new).collect()
     }
 }
