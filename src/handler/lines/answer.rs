@@ -83,6 +83,7 @@ impl RawDelay {
 }
 
 impl Verdict {
+    /// What the dispatcher is told. An outcome carries no delay yet: `retry_after` is checked and then left aside.
     pub(super) fn into_outcome(self) -> Outcome {
         match self {
             Verdict::Done => Outcome::Succeeded,

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | `{"id": ID, "ok": true}` | done |
 //! | `{"id": ID, "error": TEXT}` | failed, tried again later |
-//! | `{"id": ID, "error": TEXT, "retry_after": "30s"}` | the same, and when; a number means seconds |
+//! | `{"id": ID, "error": TEXT, "retry_after": "30s"}` | the same; a number means seconds (checked, not obeyed yet) |
 //! | `{"id": ID, "error": TEXT, "dead": true}` | no attempt can succeed: dead at once |
 //!
 //! `ID` is the envelope's `deliveryId`. stdout belongs to the answers: a line that is none, an unknown `ID`, a second
