@@ -481,6 +481,33 @@ mod tests {
     }
 
     #[test]
+    fn what_children_say_is_told_with_their_names() {
+        let news = [
+            ChildNews::Said("hello \u{1b}[2J mongodb://u:hunter2@h/".into()),
+            ChildNews::LeftOut(7),
+            ChildNews::Replaced("exit status 1: a\nb".into()),
+        ];
+        let note = |what| ChildNote { handler: "mailer".into(), pid: 17, what };
+        let told = |format, verbosity| -> String {
+            let log = log(format, verbosity);
+            news.iter().filter_map(|what| log.note_line(&note(what.clone()), NOW)).collect()
+        };
+        assert_eq!(
+            told(LogFormat::Human, Verbosity::Normal),
+            "2025-11-30T18:40:00Z child      mailer [17]  hello \\x1b[2J mongodb://u:***@h/\n\
+             2025-11-30T18:40:00Z child      mailer [17]  7 lines were left out\n\
+             2025-11-30T18:40:00Z child      mailer [17]  is replaced: exit status 1: a / b\n"
+        );
+        assert_eq!(told(LogFormat::Human, Verbosity::Quiet).lines().count(), 2);
+        let json = told(LogFormat::Json, Verbosity::Normal);
+        let entries: Vec<serde_json::Value> =
+            json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let events: Vec<_> = entries.iter().map(|entry| entry["event"].as_str().unwrap()).collect();
+        assert_eq!(events, ["child-said", "child-lines-left-out", "child-replaced"]);
+        assert!(!json.contains("hunter2"));
+    }
+
+    #[test]
     fn a_quiet_worker_tells_its_troubles_only() {
         insta::assert_snapshot!(lines(&log(LogFormat::Human, Verbosity::Quiet)), @r#"
         2025-11-30T18:40:00Z retrying   projector  order.placed.v1  d-1  attempt 2 of 5, again in 4s: exit status 3: no route to host

@@ -35,7 +35,7 @@ fn lines_of(path: &Path) -> Vec<String> {
 fn the_example_of_commands_that_stay_works() {
     let sandbox = Sandbox::new();
     let home = sandbox.home.path().display().to_string();
-    let file = sandbox.file("lines.toml", &example("lines.toml").replace("/tmp", &home));
+    let file = sandbox.file("lines.toml", example("lines.toml").replace("/tmp", &home));
     for program in ["count.sh", "archive.sh"] {
         with_program(&sandbox, program, &example(program));
     }
