@@ -3,6 +3,7 @@
 //! Every figure is a ratio within one run. Subject and floor take turns on the same server, so that a slow machine or a
 //! busy neighbour slows both. `dev/bench` starts a server and runs this; `--help` tells the rest.
 
+mod answering;
 mod data;
 mod harness;
 mod published;
@@ -37,6 +38,9 @@ struct Arguments {
     /// List the rows with their bounds and measure nothing
     #[arg(long)]
     list: bool,
+    /// Be the child of the row `lines`: answer each line of stdin
+    #[arg(long, hide = true)]
+    answer_lines: bool,
     /// What `cargo bench` passes to every benchmark
     #[arg(long, hide = true)]
     bench: bool,
@@ -45,6 +49,9 @@ struct Arguments {
 #[tokio::main]
 async fn main() -> ExitCode {
     let arguments = Arguments::parse();
+    if arguments.answer_lines {
+        return answering::answer_lines().map_or(ExitCode::FAILURE, |()| ExitCode::SUCCESS);
+    }
     match run(&arguments).await {
         Ok(all_hold) if all_hold || !arguments.check => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,

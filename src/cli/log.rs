@@ -14,6 +14,7 @@ use crate::clock::Clock;
 use crate::config::redact;
 use crate::dispatch::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
 use crate::handler::Outcome;
+use crate::handler::lines::{ChildNews, ChildNote};
 use crate::model::{Failure, Pause, Status, Timestamp, short_duration};
 
 /// The columns that an error takes in a line for people; the store has all of it.
@@ -70,12 +71,36 @@ impl Log {
         let _ = io::stderr().write_all(line.as_bytes());
     }
 
-    fn line(&self, event: &DispatchEvent, now: Timestamp) -> Option<String> {
-        let least = match self.verbosity {
+    /// Writes what a child has to say to standard error.
+    pub fn write_note(&self, note: &ChildNote) {
+        if let Some(line) = self.note_line(note, self.clock.now()) {
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+    }
+
+    fn note_line(&self, note: &ChildNote, now: Timestamp) -> Option<String> {
+        let level = if matches!(note.what, ChildNews::Said(_)) { Level::Info } else { Level::Warn };
+        let line = match self.format {
+            LogFormat::Human => {
+                let meaning = if level == Level::Info { Meaning::Muted } else { Meaning::Warning };
+                let rest =
+                    format!("{} [{}]  {}", visible(&note.handler), note.pid, words_for_news(&note.what));
+                self.human_line(now, meaning, "child", &rest)
+            }
+            LogFormat::Json => json_line(json_note(note), level, now),
+        };
+        (level >= self.least()).then_some(line)
+    }
+
+    fn least(&self) -> Level {
+        match self.verbosity {
             Verbosity::Quiet => Level::Warn,
             Verbosity::Normal => Level::Info,
             Verbosity::Verbose => Level::Debug,
-        };
+        }
+    }
+
+    fn line(&self, event: &DispatchEvent, now: Timestamp) -> Option<String> {
         let level = level_of(event);
         let line = match self.format {
             LogFormat::Human => {
@@ -84,7 +109,7 @@ impl Log {
             }
             LogFormat::Json => json_line(json_event(event), level, now),
         };
-        (level >= least).then_some(line)
+        (level >= self.least()).then_some(line)
     }
 
     fn human_line(&self, now: Timestamp, meaning: Meaning, word: &str, rest: &str) -> String {
@@ -191,6 +216,14 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
     }
 }
 
+fn words_for_news(news: &ChildNews) -> String {
+    match news {
+        ChildNews::Said(line) => fit(&visible(line), ERROR_COLUMNS),
+        ChildNews::LeftOut(count) => format!("{count} lines were left out"),
+        ChildNews::Replaced(why) => format!("is replaced: {}", one_line(why)),
+    }
+}
+
 fn words_for_verdict(finished: &Finished, now: Timestamp) -> (Meaning, &'static str, String) {
     let attempt = format!("attempt {} of {}", finished.attempt, finished.max_attempts);
     match &finished.verdict {
@@ -292,6 +325,9 @@ struct JsonEntry<'a> {
 enum JsonEvent<'a> {
     Started { owner: &'a str, handlers: &'a [String] },
     Warning { message: &'a str },
+    ChildSaid { handler: &'a str, pid: u32, message: String },
+    ChildLinesLeftOut { count: u64 },
+    ChildReplaced { handler: &'a str, pid: u32, reason: String },
     Claimed { count: usize },
     Finished(JsonFinished<'a>),
     Crashed(JsonTrouble<'a>),
@@ -426,6 +462,15 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
                 crashed,
             })
         }
+    }
+}
+
+fn json_note(note: &ChildNote) -> JsonEvent<'_> {
+    let (handler, pid) = (&*note.handler, note.pid);
+    match &note.what {
+        ChildNews::Said(line) => JsonEvent::ChildSaid { handler, pid, message: redact(line) },
+        ChildNews::LeftOut(count) => JsonEvent::ChildLinesLeftOut { count: *count },
+        ChildNews::Replaced(why) => JsonEvent::ChildReplaced { handler, pid, reason: redact(why) },
     }
 }
 
@@ -636,6 +681,33 @@ mod tests {
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-half-opened","handler":"projector"}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-closed","handler":"projector","afterMs":95000}
         "#);
+    }
+
+    #[test]
+    fn what_children_say_is_told_with_their_names() {
+        let news = [
+            ChildNews::Said("hello \u{1b}[2J mongodb://u:hunter2@h/".into()),
+            ChildNews::LeftOut(7),
+            ChildNews::Replaced("exit status 1: a\nb".into()),
+        ];
+        let note = |what| ChildNote { handler: "mailer".into(), pid: 17, what };
+        let told = |format, verbosity| -> String {
+            let log = log(format, verbosity);
+            news.iter().filter_map(|what| log.note_line(&note(what.clone()), NOW)).collect()
+        };
+        assert_eq!(
+            told(LogFormat::Human, Verbosity::Normal),
+            "2025-11-30T18:40:00Z child      mailer [17]  hello \\x1b[2J mongodb://u:***@h/\n\
+             2025-11-30T18:40:00Z child      mailer [17]  7 lines were left out\n\
+             2025-11-30T18:40:00Z child      mailer [17]  is replaced: exit status 1: a / b\n"
+        );
+        assert_eq!(told(LogFormat::Human, Verbosity::Quiet).lines().count(), 2);
+        let json = told(LogFormat::Json, Verbosity::Normal);
+        let entries: Vec<serde_json::Value> =
+            json.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+        let events: Vec<_> = entries.iter().map(|entry| entry["event"].as_str().unwrap()).collect();
+        assert_eq!(events, ["child-said", "child-lines-left-out", "child-replaced"]);
+        assert!(!json.contains("hunter2"));
     }
 
     #[test]

@@ -121,6 +121,10 @@ impl<W> Roster<W> {
         self.stations.iter().map(|station| station.subscription.handler().to_owned()).collect()
     }
 
+    pub(super) fn subscriptions(&self) -> Vec<Arc<Subscription>> {
+        self.stations.iter().map(|station| station.subscription.clone()).collect()
+    }
+
     pub(super) fn names_of(&self, plan: &Plan) -> Vec<String> {
         plan.members.iter().map(|&i| self.stations[i].subscription.handler().to_owned()).collect()
     }

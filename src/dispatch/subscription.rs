@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 
 use super::breaker::BreakerPolicy;
 use super::tempo::Tempo;
-use crate::handler::{DeadLetterHandler, Handler, PreparingHandler, TransactionalHandler};
+use crate::handler::{Closing, DeadLetterHandler, Handler, PreparingHandler, TransactionalHandler};
 use crate::model::{InvalidInput, Rate, RetryPolicy};
 
 /// The shortest lease: below it the pauses of a busy machine look like the death of a worker.
@@ -200,6 +201,13 @@ impl Subscription {
             }
             _ => Ok(()),
         })
+    }
+
+    /// Ends what the handler keeps between attempts.
+    pub(super) async fn close(&self, hurry: CancellationToken) {
+        if let Work::Plain(handler) = &self.work {
+            handler.close(&Closing { hurry, kill_after: self.tempo().kill_after }).await;
+        }
     }
 
     pub(super) fn tempo(&self) -> Tempo {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join_all};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{Instant, sleep_until};
@@ -154,13 +154,10 @@ impl Worker {
             let step = self.next_step().await;
             self.take(step);
         }
-        self.reports.end().await;
-        self.outbox.push_back(DispatchEvent::Stopped { counts: self.counts });
-        for event in self.outbox {
-            if self.events.send(event).await.is_err() {
-                break;
-            }
-        }
+        let untold = std::mem::take(&mut self.outbox);
+        tokio::join!(tell_all(self.events.clone(), untold), self.close_handlers(), self.reports.end());
+        let stopped = DispatchEvent::Stopped { counts: self.counts };
+        tell_all(self.events.clone(), VecDeque::from([stopped])).await;
         self.failure.map_or(Ok(self.counts), Err)
     }
 
@@ -562,6 +559,14 @@ impl Worker {
         self.tell(DispatchEvent::Stopping { running: self.executors.len() });
     }
 
+    /// Nothing runs any more: what handlers keep between attempts ends too.
+    fn close_handlers(&self) -> impl Future<Output = ()> + Send + use<> {
+        let (subscriptions, hurry) = (self.roster.subscriptions(), self.signals.stop.clone());
+        async move {
+            join_all(subscriptions.iter().map(|one| one.close(hurry.clone()))).await;
+        }
+    }
+
     fn is_over(&self) -> bool {
         let is_busy = self.inquiry.is_some() || !self.has_nothing_to_do();
         let is_done = match self.options.stop_when {
@@ -592,6 +597,14 @@ async fn anything_unfinished(store: &dyn Store, handlers: Vec<String>) -> Result
 fn resume_panic(error: JoinError) {
     if let Ok(panic) = error.try_into_panic() {
         std::panic::resume_unwind(panic);
+    }
+}
+
+async fn tell_all(events: mpsc::Sender<DispatchEvent>, untold: VecDeque<DispatchEvent>) {
+    for event in untold {
+        if events.send(event).await.is_err() {
+            break;
+        }
     }
 }
 

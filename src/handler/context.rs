@@ -45,6 +45,23 @@ pub struct Stop {
     pub kill_at: Instant,
 }
 
+/// How a handler is to end what outlives its attempts.
+#[derive(Clone, Debug)]
+pub struct Closing {
+    /// Cancelled when it has to be quick.
+    pub hurry: CancellationToken,
+    /// How long what was asked to end may take before it is told to, and then before it is ended by force.
+    pub kill_after: Duration,
+}
+
+impl Closing {
+    /// Waits for as long as something may take to end when it was asked to.
+    pub async fn patience(&self) {
+        // Either way the time is over.
+        let _ = tokio::time::timeout(self.kill_after, self.hurry.cancelled()).await;
+    }
+}
+
 /// The handler's view of its attempt.
 #[derive(Clone, Debug)]
 pub struct HandlerContext(Arc<Attempt>);

@@ -1,10 +1,11 @@
-//! What is done with a delivery: the [`Handler`] trait, its transactional sibling, and shell commands.
+//! What is done with a delivery: the [`Handler`] trait, its transactional sibling, and commands.
 //!
 //! A handler says what became of one attempt and nothing more. When it is tried again, when it is given up, and
 //! whether its lease still holds is for the dispatcher to know.
 
 mod context;
 mod function;
+pub mod lines;
 pub mod operations;
 pub mod shell;
 mod wait;
@@ -14,13 +15,14 @@ use async_trait::async_trait;
 use crate::model::{Envelope, Failure, FailureKind};
 use crate::store::{StoreError, Transaction};
 
-pub use context::{AttemptControl, HandlerContext, Stop, StopReason};
+pub use context::{AttemptControl, Closing, HandlerContext, Stop, StopReason};
 pub use function::{FnHandler, handler_fn};
+pub use lines::{BatchHandler, BatchLimits, LinesHandler};
 pub use operations::{NumberedOperation, Operation, OperationRules, Preparation, PreparingHandler};
 pub use shell::{
     Command, ExitCodes, Identity, InvalidIdentity, Meaning, ShellHandler, ShellTransaction, Stdin,
 };
-pub use wait::{LONGEST_WAIT, Wait};
+pub use wait::{InvalidWait, LONGEST_WAIT, Wait};
 
 /// What became of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +82,10 @@ pub trait Handler: Send + Sync {
     /// When the context asks it to stop, it should end soon; what is still running at the time that the context
     /// names is dropped. A panic is a failed attempt.
     async fn handle(&self, envelope: &Envelope, context: &HandlerContext) -> Outcome;
+
+    /// Ends what outlives an attempt, such as children that stay. The worker calls it once at its end, when no attempt
+    /// runs any more.
+    async fn close(&self, _closing: &Closing) {}
 }
 
 /// Is told once of each delivery of a handler that this worker has given up, after that was recorded: to alert someone, say.

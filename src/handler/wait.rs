@@ -1,9 +1,12 @@
 //! When a handler wants to be tried again.
 
 use std::fmt;
+use std::str::FromStr;
 use std::time::Duration;
 
-use crate::model::Timestamp;
+use thiserror::Error;
+
+use crate::model::{Timestamp, parse_duration};
 
 /// The longest wait that a handler may ask for: a year.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(366 * 86_400);
@@ -25,6 +28,23 @@ impl Wait {
             Wait::Until(time) => time.max(now),
         };
         (end.since(now) <= LONGEST_WAIT).then_some(end)
+    }
+}
+
+/// A text that says no wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("neither a duration such as 30s nor a time with an offset")]
+pub struct InvalidWait;
+
+impl FromStr for Wait {
+    type Err = InvalidWait;
+
+    /// A duration, or an instant with an offset.
+    fn from_str(text: &str) -> Result<Self, InvalidWait> {
+        let duration = parse_duration(text).map(Wait::For);
+        let is_instant = text.starts_with(|first: char| first.is_ascii_digit());
+        let instant = || text.parse().ok().filter(|_| is_instant).map(Wait::Until);
+        duration.ok().or_else(instant).ok_or(InvalidWait)
     }
 }
 

@@ -12,6 +12,7 @@ mod harness;
 mod help;
 mod keys;
 mod large;
+mod lines;
 mod list;
 mod pause;
 mod publish;

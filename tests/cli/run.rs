@@ -313,7 +313,7 @@ fn a_check_lists_the_handlers_and_connects_to_nothing() {
     let listed = check(&["--handler", "mailer=./mail.sh | tee x", "--lease", "2m"]).exits(0).json();
     let expected = json!([{
         "handler": "mailer", "types": [], "command": "./mail.sh | tee x", "concurrency": 1, "timeout": "30s",
-        "lease": "2m", "maxAttempts": 5, "breaker": "10 failures, 30s to 10m",
+        "lease": "2m", "maxAttempts": 5, "breaker": "10 failures, 30s to 10m", "mode": "process",
     }]);
     assert_eq!(listed, expected);
     check(&["mailer", "--", "no-such-command"])

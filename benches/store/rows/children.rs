@@ -122,7 +122,8 @@ async fn beside_writes(raw: &mut Outbox, count: usize, batch: usize) -> Result<f
     Ok(per_second(count as u64, time))
 }
 
-fn envelope() -> Result<Envelope> {
+/// Of some delivery.
+pub fn envelope() -> Result<Envelope> {
     let event: Event = serde_json::from_value(json!({
         "id": "event",
         "type": EVENT_TYPE,

@@ -6,6 +6,7 @@ mod children;
 mod claims;
 mod end_to_end;
 mod hot_key;
+mod lines;
 mod purge;
 mod wake_up;
 mod worker;
@@ -230,6 +231,13 @@ pub static SCENARIOS: &[Scenario] = &[
             "/bin/true as the handler with 8 slots, per second / bare spawn and wait, 8 at a time",
         )],
         run: |lab| Box::pin(children::children(lab)),
+    },
+    Scenario {
+        rows: &[informative(
+            "lines",
+            "children that answer line by line, 8 slots, per second / a process of /bin/true for each delivery",
+        )],
+        run: |lab| Box::pin(lines::lines(lab)),
     },
     Scenario {
         rows: &[bounded(

@@ -20,6 +20,7 @@ use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 use crate::cli::log::{Log, LogFormat};
 use crate::dispatch::{Counts, DispatchEvent, DispatchOptions, Dispatcher, Signals, StopWhen};
+use crate::handler::lines::ChildNote;
 use crate::model::TypePattern;
 use crate::store::{Store, StoreError};
 
@@ -68,6 +69,9 @@ const LOG_QUEUE: usize = 256;
 /// costs no attempt. A handlers file can give other meanings to exit codes, another form to stdin, and a command for what dies.
 ///
 /// What the command leaves running in the background is ended with it.
+///
+/// A handler of a file may keep its command (mode = "lines"): it gets line after line and answers each with one of its own,
+/// which is many times as fast. It may also take several events at a time (batch = 100). See examples/handlers/lines.toml.
 ///
 /// With --once, --until-empty or --max-deliveries the exit status is 3 when a delivery died, so that a script can tell.
 ///
@@ -226,19 +230,24 @@ async fn work(
 ) -> CliResult<Exit> {
     let strangers = handlers.strangers();
     let origin = handlers.origin();
-    let dispatcher =
-        Dispatcher::new(store, context.clock().clone(), handlers.into_subscriptions(), args.options())
-            .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
+    let (subscriptions, notes) = handlers.into_subscriptions();
+    let dispatcher = Dispatcher::new(store, context.clock().clone(), subscriptions, args.options())
+        .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
     let (sender, events) = mpsc::channel(LOG_QUEUE);
-    let log = Log {
+    let log = Arc::new(Log {
         format: args.log_format,
         verbosity: context.ui().verbosity(),
         has_color: context.ui().error_has_color(),
         clock: context.clock().clone(),
-    };
+    });
     // Standard error can block, as when a terminal is paused: the worker must not.
+    let listening = tokio::task::spawn_blocking({
+        let log = log.clone();
+        move || write_notes(&log, notes)
+    });
     let logging = tokio::task::spawn_blocking(move || write_log(&log, strangers, events));
     let counts = dispatcher.run(signals.clone(), sender).await;
+    let _ = listening.await;
     let _ = logging.await;
     let counts = counts.map_err(cannot_go_on)?;
     if signals.stop.is_cancelled() {
@@ -258,6 +267,12 @@ fn write_log(log: &Log, mut strangers: Strangers, mut events: mpsc::Receiver<Dis
         if let Some(warning) = strangers.warning_for(&event) {
             log.warn(&warning);
         }
+    }
+}
+
+fn write_notes(log: &Log, mut notes: mpsc::Receiver<ChildNote>) {
+    while let Some(note) = notes.blocking_recv() {
+        log.write_note(&note);
     }
 }
 

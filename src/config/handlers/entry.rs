@@ -9,14 +9,16 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
-use super::{BreakerConfig, ExitCodes, HandlerConfig, Run, Stdin};
+use super::{BreakerConfig, ExitCodes, HandlerConfig, Mode, Run, Stdin};
 use crate::model::{Rate, RetryPolicy, TypePattern, parse_duration};
 
 /// The keys that a handler may have.
-pub(super) const KEYS: [&str; 23] = [
+pub(super) const KEYS: [&str; 25] = [
     "types",
     "command",
     "shell",
+    "mode",
+    "batch",
     "workdir",
     "env",
     "inherit_env",
@@ -61,6 +63,9 @@ const OWN_VARIABLES: &str = "RELAY_";
 /// (<https://www.mongodb.com/docs/manual/reference/limits/>).
 const MAX_COLLECTION_BYTES: usize = 255;
 
+/// A worker holds no more than this.
+const MAX_BATCH: usize = 1_000;
+
 /// Why an entry cannot be used.
 pub(super) struct Refusal {
     pub(super) field: &'static str,
@@ -78,6 +83,9 @@ pub(super) struct RawHandler {
     types: Vec<String>,
     command: Option<Vec<String>>,
     shell: Option<String>,
+    #[serde(default)]
+    mode: Mode,
+    batch: Option<usize>,
     workdir: Option<PathBuf>,
     #[serde(default)]
     env: BTreeMap<String, String>,
@@ -159,10 +167,13 @@ enum BackoffKind {
 impl RawHandler {
     /// Checks everything that does not depend on the other settings of a worker.
     pub(super) fn check(self, id: &str, directory: &Path) -> Result<HandlerConfig, Refusal> {
+        self.check_mixture()?;
         Ok(HandlerConfig {
             id: id.to_owned(),
             types: types(&self.types)?,
             run: run(self.command, self.shell)?,
+            mode: self.mode,
+            batch: batch(self.batch)?,
             workdir: self.workdir.map_or_else(|| directory.to_owned(), |workdir| directory.join(workdir)),
             env: variables(self.env)?,
             inherit_env: inherited(self.inherit_env)?,
@@ -182,6 +193,30 @@ impl RawHandler {
             group: self.group.map(|group| group.check("group")).transpose()?,
             nice: self.nice.map(nice).transpose()?,
         })
+    }
+
+    /// Refuses what makes no sense for a command that answers delivery by delivery.
+    fn check_mixture(&self) -> Result<(), Refusal> {
+        let stays = self.mode == Mode::Lines;
+        if !stays && self.batch.is_none() {
+            return Ok(());
+        }
+        if self.transactional {
+            return refuse(
+                "transactional",
+                "needs a process for each delivery: neither mode = \"lines\" nor batch",
+            );
+        }
+        if self.stdin.is_some_and(|stdin| stdin != RawStdin::Json) {
+            return refuse(
+                "stdin",
+                "is the envelope, in which the answers find its id, with mode = \"lines\" or batch",
+            );
+        }
+        if stays && self.exit_codes.is_some() {
+            return refuse("exit_codes", "mean nothing with mode = \"lines\": the answers do");
+        }
+        Ok(())
     }
 }
 
@@ -262,6 +297,15 @@ impl RawExitCodes {
             return refuse("exit_codes", format!("{} is there twice, and can mean one thing only", twice[0]));
         }
         Ok(ExitCodes { done, bury, retry })
+    }
+}
+
+fn batch(size: Option<usize>) -> Result<Option<usize>, Refusal> {
+    match size {
+        Some(size) if !(1..=MAX_BATCH).contains(&size) => {
+            refuse("batch", format!("must be from 1 to {MAX_BATCH}"))
+        }
+        size => Ok(size),
     }
 }
 

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::redact;
 use crate::model::{Rate, RetryPolicy, TypePattern};
@@ -97,6 +97,10 @@ pub struct HandlerConfig {
     pub types: Vec<TypePattern>,
     /// What to run.
     pub run: Run,
+    /// How it gets its deliveries.
+    pub mode: Mode,
+    /// How many deliveries it gets at a time, in an array; `None` for one, as it is.
+    pub batch: Option<usize>,
     /// Where to run it.
     pub workdir: PathBuf,
     /// Variables that are set for it.
@@ -175,6 +179,27 @@ pub struct ExitCodes {
     pub bury: Vec<u8>,
     /// Tried again.
     pub retry: Vec<u8>,
+}
+
+/// How a command gets its deliveries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// A process for each.
+    #[default]
+    Process,
+    /// As lines to a process that stays.
+    Lines,
+}
+
+impl Mode {
+    /// As it is written in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Mode::Process => "process",
+            Mode::Lines => "lines",
+        }
+    }
 }
 
 /// What a handler runs.
@@ -306,12 +331,20 @@ mod tests {
             user = "mail"
             group = 8
             nice = 10
+
+            [handlers.stays]
+            types = ["*"]
+            shell = "read-lines"
+            mode = "lines"
+            batch = 20
         "#;
         let file = parse(text).unwrap();
         let expected = HandlerConfig {
             id: "order.mailer".into(),
             types: vec!["order.placed.v1".parse().unwrap(), "customer.*".parse().unwrap()],
             run: Run::Command { program: "mail".into(), arguments: vec!["-s".into(), "hello".into()] },
+            mode: Mode::Process,
+            batch: None,
             workdir: "/etc/outbox/mail".into(),
             env: BTreeMap::from([("MODE".into(), "live".into())]),
             inherit_env: vec!["SMTP_HOST".into()],
@@ -340,7 +373,8 @@ mod tests {
             group: Some("8".into()),
             nice: Some(10),
         };
-        assert_eq!(file.handlers, [expected]);
+        assert_eq!(file.handlers[0], expected);
+        assert_eq!((file.handlers[1].mode, file.handlers[1].batch), (Mode::Lines, Some(20)));
     }
 
     #[test]
@@ -394,6 +428,10 @@ mod tests {
             of("shell = 'true'\nenv = { 'A=B' = 'x' }"),
             "env: `A=B` cannot be the name of a variable"
         );
+        for batch in [0, 1_001] {
+            assert_eq!(of(&format!("shell = 'true'\nbatch = {batch}")), "batch: must be from 1 to 1000");
+        }
+        assert!(of("shell = 'true'\nmode = 'stream'").contains("unknown variant `stream`"));
         assert_eq!(of("shell = \"a\\u0000b\""), "shell: must not contain a NUL character");
         let rest = |rest: &str| of(&format!("shell = 'true'\n{rest}"));
         assert_eq!(rest("source = '/shop'"), "source: is for stdin = \"cloudevents\" alone");
@@ -413,6 +451,25 @@ mod tests {
             assert!(rest(broken).contains("not a valid handlers file"), "{broken}");
         }
         assert!(refusal("types = ['*.v1']\nshell = 'true'").contains("types: `*.v1` is not a type pattern"));
+    }
+
+    #[test]
+    fn what_answers_delivery_by_delivery_is_neither_transactional_nor_told_in_other_forms() {
+        let field = |lines: &str| {
+            let text = format!("[handlers.m]\ntypes = ['*']\nshell = 'true'\n{lines}");
+            match parse(&text) {
+                Err(HandlersError::Invalid { field, .. }) => Some(field),
+                Err(other) => panic!("{lines}: {other}"),
+                Ok(_) => None,
+            }
+        };
+        for lines in ["mode = 'lines'", "batch = 10"] {
+            assert_eq!(field(&format!("{lines}\ntransactional = true")), Some("transactional"));
+            assert_eq!(field(&format!("{lines}\nstdin = 'payload'")), Some("stdin"));
+            assert_eq!(field(&format!("{lines}\nstdin = 'json'")), None);
+        }
+        assert_eq!(field("mode = 'lines'\nexit_codes = { done = [3] }"), Some("exit_codes"));
+        assert_eq!(field("batch = 10\nexit_codes = { bury = [3] }"), None);
     }
 
     #[test]

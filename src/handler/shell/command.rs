@@ -130,7 +130,7 @@ impl Command {
 
     /// Why a start failed, with the name of what is missing: the operating system's error does not say whether it means
     /// the program or the directory.
-    pub(super) fn explain_spawn_error(&self, error: &std::io::Error) -> String {
+    pub(in crate::handler) fn explain_spawn_error(&self, error: &std::io::Error) -> String {
         match &self.workdir {
             Some(directory) if !directory.is_dir() => {
                 format!("cannot start `{self}` in {}: {error}", directory.display())
@@ -142,7 +142,7 @@ impl Command {
 
 /// A command with the part of its environment that is the same for all attempts.
 #[derive(Clone, Debug)]
-pub(super) struct Prepared {
+pub(in crate::handler) struct Prepared {
     command: Command,
     /// What is started for it.
     start: Command,
@@ -152,7 +152,7 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Takes what is inherited from this process' environment as it is now.
-    pub(super) fn new(command: Command) -> Self {
+    pub(in crate::handler) fn new(command: Command) -> Self {
         let surroundings = command.surroundings();
         Prepared { start: command.clone().resolved(), command, surroundings, stdout_kept: None }
     }
@@ -167,18 +167,18 @@ impl Prepared {
         self.stdout_kept
     }
 
-    pub(super) fn command(&self) -> &Command {
+    pub(in crate::handler) fn command(&self) -> &Command {
         &self.command
     }
 
     /// The program as it is named.
-    pub(super) fn name(&self) -> &OsStr {
+    pub(in crate::handler) fn name(&self) -> &OsStr {
         &self.start.program
     }
 
     /// Where a search in `PATH` finds the program. `None` when nothing is to be searched, or it is to be searched in a
     /// directory that only the child knows.
-    pub(super) fn path(&self) -> Option<PathBuf> {
+    pub(in crate::handler) fn path(&self) -> Option<PathBuf> {
         if self.start.is_path() {
             return None;
         }
@@ -187,7 +187,7 @@ impl Prepared {
     }
 
     /// The operating system's command for one attempt, with a process group of its own. `program` is its name or path.
-    pub(super) fn start_of(&self, program: &OsStr, facts: &Facts) -> tokio::process::Command {
+    pub(in crate::handler) fn start_of(&self, program: &OsStr, facts: &Facts) -> tokio::process::Command {
         let mut command = tokio::process::Command::new(program);
         command
             .arg0(self.name())

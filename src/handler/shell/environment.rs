@@ -25,7 +25,7 @@ fn is_inherited(name: &OsStr, also: &[String]) -> bool {
 }
 
 /// Variables that differ from attempt to attempt.
-pub(super) type Facts = Vec<(&'static str, String)>;
+pub(in crate::handler) type Facts = Vec<(&'static str, String)>;
 
 /// The small facts of an attempt. A value that no environment can hold (one with a NUL, which another client's id might
 /// have) is left out; the envelope has it.

@@ -32,7 +32,7 @@ impl ExitCodes {
         self
     }
 
-    pub(super) fn meaning_of(&self, code: i32) -> Option<Meaning> {
+    pub(in crate::handler) fn meaning_of(&self, code: i32) -> Option<Meaning> {
         self.0.get(&code).copied()
     }
 }

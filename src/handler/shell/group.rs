@@ -16,25 +16,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 ///
 /// The number of a group stays taken as long as any process is in it, so that a signal can reach no one else.
 #[derive(Debug)]
-pub(super) struct ProcessGroup {
+pub(in crate::handler) struct ProcessGroup {
     id: Pid,
     is_gone: bool,
 }
 
 impl ProcessGroup {
     /// The group of a child that was started as the leader of a new one. `None` when the child was reaped already.
-    pub(super) fn led_by(child: &Child) -> Option<Self> {
+    pub(in crate::handler) fn led_by(child: &Child) -> Option<Self> {
         let pid = i32::try_from(child.id()?).ok()?;
         Some(ProcessGroup { id: Pid::from_raw(pid), is_gone: false })
     }
 
     /// Asks all its processes to end.
-    pub(super) fn terminate(&self) {
+    pub(in crate::handler) fn terminate(&self) {
         self.signal(Signal::SIGTERM);
     }
 
     /// Ends all its processes.
-    pub(super) fn kill(&self) {
+    pub(in crate::handler) fn kill(&self) {
         self.signal(Signal::SIGKILL);
     }
 
@@ -46,7 +46,7 @@ impl ProcessGroup {
     }
 
     /// Waits until no process of the group is left, at most until `deadline`; returns whether that is so.
-    pub(super) async fn is_gone_by(&mut self, deadline: Instant) -> bool {
+    pub(in crate::handler) async fn is_gone_by(&mut self, deadline: Instant) -> bool {
         while !self.look() && Instant::now() < deadline {
             tokio::time::sleep(LOOK_EVERY).await;
         }
@@ -55,7 +55,7 @@ impl ProcessGroup {
 
     /// Whether no process of the group is left. To be asked as soon as the leader has been reaped: from then on the
     /// number may be given to others, unless another member holds it.
-    pub(super) fn look(&mut self) -> bool {
+    pub(in crate::handler) fn look(&mut self) -> bool {
         if !self.is_gone && self.exists() {
             self.reap_adopted();
             self.is_gone = !self.exists() || !has_living_member(self.id);

@@ -27,15 +27,15 @@
 //! later.
 
 mod child;
-mod command;
-mod environment;
+pub(in crate::handler) mod command;
+pub(in crate::handler) mod environment;
 mod exit_codes;
-mod group;
+pub(in crate::handler) mod group;
 mod head;
 mod identity;
 mod pipes;
 mod stdin;
-mod tail;
+pub(in crate::handler) mod tail;
 mod trace;
 mod transaction;
 mod wish;
@@ -150,12 +150,12 @@ impl DeadLetterHandler for ShellHandler {
     }
 }
 
-async fn drain_begins(context: &HandlerContext) -> bool {
+pub(super) async fn drain_begins(context: &HandlerContext) -> bool {
     tokio::time::timeout(DRAIN_NEWS, context.draining()).await.is_ok()
 }
 
 /// Whether INT or TERM ended the child, as far as its status tells.
-fn is_interruption(status: Option<ExitStatus>) -> bool {
+pub(super) fn is_interruption(status: Option<ExitStatus>) -> bool {
     let Some(status) = status else { return false };
     let interrupted_code = status.code().is_some_and(|code| INTERRUPTED_CODES.contains(&code));
     interrupted_code || matches!(signal_of(status), Some(Signal::SIGINT | Signal::SIGTERM))
@@ -206,7 +206,7 @@ fn message(what: &str, ended: &Ended) -> String {
     }
 }
 
-fn describe(status: Option<ExitStatus>) -> String {
+pub(super) fn describe(status: Option<ExitStatus>) -> String {
     let Some(status) = status else { return "could not be killed".to_owned() };
     match (status.code(), signal_of(status), status.signal()) {
         (Some(code), ..) => format!("exit status {code}"),

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 
 /// Keeps the last bytes of what flows through it.
 #[derive(Debug)]
-pub(super) struct Tail {
+pub(in crate::handler) struct Tail {
     kept: VecDeque<u8>,
     limit: usize,
     is_cut: bool,
 }
 
 impl Tail {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(in crate::handler) fn new(limit: usize) -> Self {
         Tail { kept: VecDeque::new(), limit, is_cut: false }
     }
 
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(in crate::handler) fn push(&mut self, bytes: &[u8]) {
         let surplus = (self.kept.len() + bytes.len()).saturating_sub(self.limit);
         self.is_cut |= surplus > 0;
         let from_kept = surplus.min(self.kept.len());
@@ -26,7 +26,7 @@ impl Tail {
     /// The text, at most `limit` bytes of it, without blanks at its ends; a `…` stands for what was cut off before it.
     ///
     /// What is no UTF-8 becomes U+FFFD. Control characters are kept: those who show the text make them visible.
-    pub(super) fn text(&self, limit: usize) -> String {
+    pub(in crate::handler) fn text(&self, limit: usize) -> String {
         let (front, back) = self.kept.as_slices();
         let bytes = [front, back].concat();
         let lossy =

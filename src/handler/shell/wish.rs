@@ -1,7 +1,6 @@
 //! What a command that ended with a temporary failure asks for on the last line of stdout.
 
-use crate::handler::Wait;
-use crate::model::parse_duration;
+use crate::handler::{InvalidWait, Wait};
 
 /// How much of a line is shown that cannot be understood.
 const SHOWN_CHARACTERS: usize = 60;
@@ -26,22 +25,15 @@ pub(super) fn read(line: &str) -> Option<Result<Wish, String>> {
         "snooze" => Wish::Snooze,
         _ => return None,
     };
-    Some(wait(value.trim()).map(wish).ok_or_else(|| ignored(line.trim())))
+    Some(value.trim().parse().map(wish).map_err(|error| ignored(line.trim(), error)))
 }
 
-/// A duration, or an instant with an offset.
-fn wait(text: &str) -> Option<Wait> {
-    let duration = parse_duration(text).map(Wait::For);
-    let is_instant = text.starts_with(|first: char| first.is_ascii_digit());
-    duration.ok().or_else(|| text.parse().ok().filter(|_| is_instant).map(Wait::Until))
-}
-
-fn ignored(line: &str) -> String {
+fn ignored(line: &str, error: InvalidWait) -> String {
     let mut shown: String = line.chars().take(SHOWN_CHARACTERS).collect();
     if shown.len() < line.len() {
         shown.push('…');
     }
-    format!("ignored `{shown}`, which is neither a duration such as 30s nor a time with an offset")
+    format!("ignored `{shown}`, which is {error}")
 }
 
 #[cfg(test)]

@@ -3,47 +3,76 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use tokio::sync::mpsc;
+
 use super::Args;
 use super::handlers::{CommandHandler, given, with_defaults};
 use crate::cli::error::CliResult;
 use crate::config::handlers::{
-    self as config, BreakerConfig, HandlerConfig, HandlersError, HandlersFile, Run,
+    self as config, BreakerConfig, HandlerConfig, HandlersError, HandlersFile, Mode, Run,
 };
 use crate::dispatch::{BreakerPolicy, Subscription};
+use crate::handler::lines::ChildNote;
 use crate::handler::{
-    Command, ExitCodes, Identity, InvalidIdentity, Meaning, OperationRules, ShellHandler, ShellTransaction,
-    Stdin,
+    BatchHandler, BatchLimits, Command, ExitCodes, Identity, InvalidIdentity, LinesHandler, Meaning,
+    OperationRules, ShellHandler, ShellTransaction, Stdin,
 };
 
-/// A handler of `file`, which was read from `path`.
-///
-/// # Errors
-/// When its commands cannot be run as the file wants it here and by this user.
-pub(super) fn from_file(
-    config: &HandlerConfig,
-    file: &Arc<HandlersFile>,
-    path: &Path,
-    args: &Args,
-) -> CliResult<CommandHandler> {
-    let surroundings = Surroundings::of(config, path)?;
-    let (command, shown) = surroundings.command(&config.run);
-    let on_dead = config.on_dead.as_ref().map(|run| surroundings.command(run).0);
-    let subscription = with_defaults(subscription_of(config, command.clone(), file), args);
-    let subscription = limited(subscription, config);
-    let subscription = given(on_dead.clone().map(ShellHandler::new), subscription, Subscription::on_dead);
-    let HandlerConfig { id, types, writes, .. } = config.clone();
-    Ok(CommandHandler { id, types, command, on_dead, writes, shown, subscription })
+/// A handlers file, and what else a handler of it is made of.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) file: &'a Arc<HandlersFile>,
+    /// Where it was read from.
+    pub(super) path: &'a Path,
+    pub(super) args: &'a Args,
+    /// Who is told of what children have to say that stay.
+    pub(super) notes: &'a mpsc::Sender<ChildNote>,
 }
 
-/// A transactional handler's events are for whom the file says, unless they say so themselves.
-fn subscription_of(config: &HandlerConfig, command: Command, file: &Arc<HandlersFile>) -> Subscription {
-    let work = shell_handler(config, command);
-    let Some(writes) = config.writes.clone() else { return Subscription::new(&*config.id, work) };
-    let file = file.clone();
-    let subscribers =
-        move |event_type: &str| file.subscribers(event_type).into_iter().map(str::to_owned).collect();
-    let rules = OperationRules::new(writes, Arc::new(subscribers));
-    Subscription::preparing(&*config.id, ShellTransaction::new(work, rules))
+impl Source<'_> {
+    /// A handler of the file.
+    ///
+    /// # Errors
+    /// When its commands cannot be run as the file wants it here and by this user.
+    pub(super) fn read(self, config: &HandlerConfig) -> CliResult<CommandHandler> {
+        let surroundings = Surroundings::of(config, self.path)?;
+        let (command, shown) = surroundings.command(&config.run);
+        let on_dead = config.on_dead.as_ref().map(|run| surroundings.command(run).0);
+        let subscription = with_defaults(self.subscription(config, command.clone()), self.args);
+        let subscription = limited(subscription, config);
+        let subscription = given(on_dead.clone().map(ShellHandler::new), subscription, Subscription::on_dead);
+        let HandlerConfig { id, types, writes, mode, batch, .. } = config.clone();
+        Ok(CommandHandler { id, types, command, on_dead, writes, shown, mode, batch, subscription })
+    }
+
+    /// The handler with its work, which is of one kind alone: the file refuses any mixture.
+    fn subscription(self, config: &HandlerConfig, command: Command) -> Subscription {
+        let (id, notes) = (&*config.id, self.notes.clone());
+        let limits = config.batch.map(|size| BatchLimits { size, at_once: config.concurrency.unwrap_or(1) });
+        match (config.mode, limits, &config.writes) {
+            (Mode::Process, None, None) => Subscription::new(id, shell_handler(config, command)),
+            (Mode::Process, None, Some(writes)) => {
+                let work = shell_handler(config, command);
+                Subscription::preparing(id, ShellTransaction::new(work, self.rules(writes.clone())))
+            }
+            (Mode::Process, Some(limits), _) => {
+                let work = BatchHandler::new(command, limits).exit_codes(exit_codes(&config.exit_codes));
+                Subscription::new(id, work.notes(notes))
+            }
+            (Mode::Lines, None, _) => Subscription::new(id, LinesHandler::new(command).notes(notes)),
+            (Mode::Lines, Some(limits), _) => {
+                Subscription::new(id, LinesHandler::in_batches(command, limits).notes(notes))
+            }
+        }
+    }
+
+    /// A transactional handler's events are for whom the file says, unless they say so themselves.
+    fn rules(self, writes: Vec<String>) -> OperationRules {
+        let file = self.file.clone();
+        let subscribers =
+            move |event_type: &str| file.subscribers(event_type).into_iter().map(str::to_owned).collect();
+        OperationRules::new(writes, Arc::new(subscribers))
+    }
 }
 
 fn shell_handler(config: &HandlerConfig, command: Command) -> ShellHandler {
@@ -57,7 +86,7 @@ fn shell_handler(config: &HandlerConfig, command: Command) -> ShellHandler {
 
 /// The limits that the file gives.
 fn limited(subscription: Subscription, config: &HandlerConfig) -> Subscription {
-    let subscription = given(config.concurrency, subscription, Subscription::concurrency);
+    let subscription = given(deliveries_at_once(config), subscription, Subscription::concurrency);
     let subscription = given(config.timeout, subscription, Subscription::timeout);
     let subscription = given(config.lease, subscription, Subscription::lease);
     let subscription = given(config.kill_after, subscription, Subscription::kill_after);
@@ -66,6 +95,14 @@ fn limited(subscription: Subscription, config: &HandlerConfig) -> Subscription {
     let subscription = given(config.rate, subscription, Subscription::rate);
     let breaker = config.breaker.map(breaker_policy);
     given(breaker, subscription, |one, policy| one.breaker(policy))
+}
+
+/// `concurrency` is that of processes, each of which has a batch.
+fn deliveries_at_once(config: &HandlerConfig) -> Option<usize> {
+    match config.batch {
+        Some(size) => Some(config.concurrency.unwrap_or(1).saturating_mul(size)),
+        None => config.concurrency,
+    }
 }
 
 /// A breaker whose pause alone is given rests no shorter than that later on, either.

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::mpsc;
 
 use super::Args;
-use super::from_file::from_file;
+use super::from_file::Source;
 use super::strangers::Strangers;
 use crate::cli::context::Context;
 use crate::cli::error::{CliError, CliResult};
@@ -16,8 +17,9 @@ use crate::cli::exit::Exit;
 use crate::cli::render::listing::{Listing, Record};
 use crate::cli::render::table::{Cell, Column};
 use crate::cli::render::time::Times;
-use crate::config::handlers::HandlersFile;
+use crate::config::handlers::{HandlersFile, Mode};
 use crate::dispatch::{BreakerPolicy, Subscription};
+use crate::handler::lines::ChildNote;
 use crate::handler::{Command, ShellHandler};
 use crate::model::TypePattern;
 use crate::store::Store;
@@ -27,7 +29,11 @@ pub(super) struct Handlers {
     /// What stands before an error about them.
     origin: String,
     handlers: Vec<CommandHandler>,
+    notes: mpsc::Receiver<ChildNote>,
 }
+
+/// How many notes about children may wait to be logged.
+const NOTES_QUEUE: usize = 256;
 
 /// A handler with its command.
 pub(super) struct CommandHandler {
@@ -40,6 +46,8 @@ pub(super) struct CommandHandler {
     /// The collections that a transactional one writes to.
     pub(super) writes: Option<Vec<String>>,
     pub(super) shown: String,
+    pub(super) mode: Mode,
+    pub(super) batch: Option<usize>,
     pub(super) subscription: Subscription,
 }
 
@@ -49,11 +57,13 @@ impl Handlers {
     /// # Errors
     /// Names the file, handler and key that cannot be used.
     pub(super) fn of(args: &Args) -> CliResult<Handlers> {
+        let (sender, notes) = mpsc::channel(NOTES_QUEUE);
         if let Some(path) = &args.file {
             let file = Arc::new(HandlersFile::load(path)?);
-            let handlers = file.handlers.iter().map(|config| from_file(config, &file, path, args));
-            let handlers = handlers.collect::<CliResult<_>>()?;
-            return Ok(Handlers { origin: format!("{}: ", path.display()), handlers });
+            let source = Source { file: &file, path, args, notes: &sender };
+            let handlers =
+                file.handlers.iter().map(|config| source.read(config)).collect::<CliResult<_>>()?;
+            return Ok(Handlers { origin: format!("{}: ", path.display()), handlers, notes });
         }
         let named = args.handler.clone().zip(args.argv.split_first()).map(|(id, (program, arguments))| {
             let shown =
@@ -64,7 +74,7 @@ impl Handlers {
             .inline
             .iter()
             .map(|(id, line)| on_the_spot(id.clone(), Vec::new(), Command::shell(line), line.clone(), args));
-        Ok(Handlers { origin: String::new(), handlers: named.into_iter().chain(inline).collect() })
+        Ok(Handlers { origin: String::new(), handlers: named.into_iter().chain(inline).collect(), notes })
     }
 
     /// Makes sure that every command is there: one that is not would fail delivery after delivery.
@@ -128,8 +138,10 @@ impl Handlers {
         Strangers::beyond(self.handlers.iter().map(meant).collect::<HashMap<_, _>>())
     }
 
-    pub(super) fn into_subscriptions(self) -> Vec<Subscription> {
-        self.handlers.into_iter().map(|handler| handler.subscription).collect()
+    /// What the worker subscribes to, and what its children have to say.
+    pub(super) fn into_subscriptions(self) -> (Vec<Subscription>, mpsc::Receiver<ChildNote>) {
+        let subscriptions = self.handlers.into_iter().map(|handler| handler.subscription).collect();
+        (subscriptions, self.notes)
     }
 }
 
@@ -143,7 +155,17 @@ fn on_the_spot(
     let concurrency = args.concurrency.map(NonZeroUsize::get);
     let subscription = with_defaults(Subscription::new(&*id, ShellHandler::new(command.clone())), args);
     let subscription = given(concurrency, subscription, Subscription::concurrency);
-    CommandHandler { id, types, command, on_dead: None, writes: None, shown, subscription }
+    CommandHandler {
+        id,
+        types,
+        command,
+        on_dead: None,
+        writes: None,
+        shown,
+        mode: Mode::Process,
+        batch: None,
+        subscription,
+    }
 }
 
 /// What the command line gives for all handlers.
@@ -172,6 +194,9 @@ struct HandlerRecord<'a> {
     handler: &'a str,
     types: Vec<String>,
     command: &'a str,
+    mode: Mode,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    batch: Option<usize>,
     concurrency: usize,
     #[serde(serialize_with = "as_text")]
     timeout: Duration,
@@ -194,6 +219,8 @@ impl CommandHandler {
             handler: &self.id,
             types: self.types.iter().map(TypePattern::to_string).collect(),
             command: &self.shown,
+            mode: self.mode,
+            batch: self.batch,
             concurrency: limits.concurrency,
             timeout: limits.timeout,
             lease: limits.lease,
@@ -222,8 +249,19 @@ impl Record for HandlerRecord<'_> {
         Column::words("BREAKER").folds(5, "breaker "),
         Column::free_text("COMMAND").folds(3, ""),
     ];
-    const FIELDS: &'static [&'static str] =
-        &["handler", "types", "command", "concurrency", "timeout", "lease", "maxAttempts", "breaker", "rate"];
+    const FIELDS: &'static [&'static str] = &[
+        "handler",
+        "types",
+        "command",
+        "concurrency",
+        "timeout",
+        "lease",
+        "maxAttempts",
+        "breaker",
+        "rate",
+        "mode",
+        "batch",
+    ];
 
     fn id(&self) -> &str {
         self.handler
@@ -241,12 +279,14 @@ impl Record for HandlerRecord<'_> {
             self.max_attempts.to_string(),
             self.breaker.clone(),
             self.rate.clone().unwrap_or_default(),
+            self.mode.as_str().to_owned(),
+            self.batch.map(|size| size.to_string()).unwrap_or_default(),
         ]
     }
 
     fn cells(&self, _times: &Times) -> Vec<Cell> {
-        let [handler, types, command, concurrency, timeout, lease, attempts, breaker, rate] =
-            <[String; 9]>::try_from(self.values()).unwrap_or_default();
+        let [handler, types, command, concurrency, timeout, lease, attempts, breaker, rate, ..] =
+            <[String; 11]>::try_from(self.values()).unwrap_or_default();
         [handler, types, concurrency, rate, timeout, lease, attempts, breaker, command]
             .into_iter()
             .map(Cell::new)
