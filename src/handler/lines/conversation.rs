@@ -4,7 +4,6 @@ use std::ffi::OsStr;
 use std::io;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -16,15 +15,13 @@ use super::keeper::{self, Ended, Hold};
 use super::note::Notes;
 use super::splitter::{Splitter, TooLong};
 use crate::handler::shell::command::Prepared;
+use crate::handler::shell::group::LAST_WORDS;
 
 /// The longest line that a child may write.
 pub(super) const MAX_LINE_BYTES: usize = 1024 * 1024;
 
 /// Read at a time.
 const READ_BYTES: usize = 8 * 1024;
-
-/// How long to look for what an ended child wrote.
-const LAST_WORDS: Duration = Duration::from_millis(250);
 
 /// A running child. Dropping it kills it.
 #[derive(Debug)]

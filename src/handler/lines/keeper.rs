@@ -3,7 +3,6 @@
 use std::io;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::process::{Child, ChildStderr};
@@ -11,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use super::note::{ChildNews, Notes};
-use crate::handler::shell::group::ProcessGroup;
+use crate::handler::shell::group::{AFTER_KILL, LAST_WORDS, LEFTOVER_GRACE, ProcessGroup};
 use crate::handler::shell::tail::Tail;
 
 /// What is kept of stderr, to explain a death.
@@ -22,15 +21,6 @@ const LINE_BYTES: usize = 1_000;
 
 /// Read at a time.
 const READ_BYTES: usize = 4 * 1024;
-
-/// How long after the child's own end its stderr may stay open, for the last words of a helper.
-const LAST_WORDS: Duration = Duration::from_millis(250);
-
-/// How long processes that a child left behind have from TERM to KILL.
-const LEFTOVER_GRACE: Duration = Duration::from_secs(1);
-
-/// How long to wait for the kernel after a KILL.
-const AFTER_KILL: Duration = Duration::from_secs(1);
 
 /// How a child ended.
 #[derive(Debug)]
@@ -113,7 +103,8 @@ impl Keeper {
         let is_gone = self.group.look();
         if !is_gone {
             self.ear.listen_by(Instant::now() + LAST_WORDS).await;
-            self.end_leftovers().await;
+            let kill_at = self.kill_at.unwrap_or_else(|| Instant::now() + LEFTOVER_GRACE);
+            self.group.end_by(kill_at).await;
         }
         self.ear.listen_by(Instant::now() + LAST_WORDS).await;
         self.ear.tell_rest();
@@ -145,16 +136,6 @@ impl Keeper {
                 () = sleep_until_some(give_up_at) => return None,
                 () = self.ear.listen(), if self.ear.is_open() => {}
             }
-        }
-    }
-
-    /// The child has ended; others that it started may still be there.
-    async fn end_leftovers(&mut self) {
-        self.group.terminate();
-        let kill_at = self.kill_at.unwrap_or_else(|| Instant::now() + LEFTOVER_GRACE);
-        if !self.group.is_gone_by(kill_at).await {
-            self.group.kill();
-            self.group.is_gone_by(Instant::now() + AFTER_KILL).await;
         }
     }
 }

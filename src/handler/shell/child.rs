@@ -3,27 +3,17 @@
 use std::ffi::OsStr;
 use std::io;
 use std::process::ExitStatus;
-use std::time::Duration;
 
 use tokio::process::Child;
 use tokio::time::{Instant, timeout_at};
 
 use super::command::Prepared;
 use super::environment::Facts;
-use super::group::ProcessGroup;
+use super::group::{AFTER_KILL, LAST_WORDS, LEFTOVER_GRACE, ProcessGroup};
 use super::head::Written;
 use super::pipes::Pipes;
 use super::tail::Tail;
 use crate::handler::{HandlerContext, StopReason};
-
-/// How long after the child's own end its outputs may stay open, for the last words of a helper such as `tee`.
-const LAST_WORDS: Duration = Duration::from_millis(250);
-
-/// How long processes that a command left behind have from TERM to KILL.
-const LEFTOVER_GRACE: Duration = Duration::from_secs(1);
-
-/// How long to wait for the kernel after a KILL.
-const AFTER_KILL: Duration = Duration::from_secs(1);
 
 /// How a child ended, and its last words.
 #[derive(Debug)]
@@ -68,7 +58,7 @@ pub(super) async fn run(
         }
     };
     if !group.look() {
-        pipes.during(end_leftovers(&mut group, leftovers_until)).await;
+        pipes.during(group.end_by(leftovers_until)).await;
     }
     pipes.finish_by(Instant::now() + LAST_WORDS).await;
     let written = pipes.take_written();
@@ -114,13 +104,4 @@ async fn end_by(child: &mut Child, group: &ProcessGroup, kill_at: Instant) -> io
     }
     group.kill();
     timeout_at(Instant::now() + AFTER_KILL, child.wait()).await.map_or(Ok(None), |status| status.map(Some))
-}
-
-/// The child has ended; others that it started may still be there.
-async fn end_leftovers(group: &mut ProcessGroup, kill_at: Instant) {
-    group.terminate();
-    if !group.is_gone_by(kill_at).await {
-        group.kill();
-        group.is_gone_by(Instant::now() + AFTER_KILL).await;
-    }
 }

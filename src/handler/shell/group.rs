@@ -9,6 +9,15 @@ use nix::unistd::Pid;
 use tokio::process::Child;
 use tokio::time::Instant;
 
+/// How long after a child's own end its outputs may stay open, for the last words of a helper such as `tee`.
+pub(in crate::handler) const LAST_WORDS: Duration = Duration::from_millis(250);
+
+/// How long processes that a child left behind have from TERM to KILL.
+pub(in crate::handler) const LEFTOVER_GRACE: Duration = Duration::from_secs(1);
+
+/// How long to wait for the kernel after a KILL.
+pub(in crate::handler) const AFTER_KILL: Duration = Duration::from_secs(1);
+
 /// How often to look whether a group that was told to end has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
@@ -42,6 +51,16 @@ impl ProcessGroup {
         if !self.is_gone {
             // It fails when the group is gone, which is what was wanted.
             let _ = killpg(self.id, signal);
+        }
+    }
+
+    /// TERM now and KILL at `kill_at`, for what a child has left behind. Returns when nothing of it is left, or it hangs
+    /// in the kernel.
+    pub(in crate::handler) async fn end_by(&mut self, kill_at: Instant) {
+        self.terminate();
+        if !self.is_gone_by(kill_at).await {
+            self.kill();
+            self.is_gone_by(Instant::now() + AFTER_KILL).await;
         }
     }
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use mongodb::bson::{Bson, Document, doc};
+use mongodb::options::ReadConcern;
 use relayctl::model::{Delivery, DeliveryId, Failure, FailureKind, Lease, LeaseToken, NewEvent, Timestamp};
 use relayctl::store::mongo::{MongoOptions, MongoStore};
 use relayctl::store::{ClaimRequest, Fenced, Outcome, Repair, RepairOutcome, Settlement, Store as _};
@@ -169,9 +170,12 @@ impl<'f> Scene<'f> {
         self.event((self.below(5) > 0).then_some(key))
     }
 
+    /// As claims read them. What somebody who crashed wrote a moment ago may be there, and not with a majority yet.
     async fn stored(&self) -> Vec<Document> {
         let of_handler = doc! { "handler": &self.handler };
-        self.fixture.deliveries().find(of_handler).await.unwrap().try_collect().await.unwrap()
+        let deliveries = self.fixture.deliveries();
+        let find = deliveries.find(of_handler).read_concern(ReadConcern::majority());
+        find.await.unwrap().try_collect().await.unwrap()
     }
 
     // ---- actors ------------------------------------------------------------------------------------------------
