@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::render::json;
 use super::render::text::{fit, visible};
 use super::ui::{Meaning, Verbosity};
-use crate::clock::Clock;
+use crate::clock::{Clock, Skew};
 use crate::config::redact;
 use crate::dispatch::{Counts, DispatchEvent, Finished, Verdict};
 use crate::handler::Outcome;
@@ -48,7 +48,8 @@ pub struct Log {
     pub verbosity: Verbosity,
     /// Whether in colours.
     pub has_color: bool,
-    /// The time of the entries.
+    /// The time of the entries: the worker's, so that they can be compared with what the store shows and with the logs of
+    /// other hosts.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -100,6 +101,8 @@ fn level_of(event: &DispatchEvent) -> Level {
         DispatchEvent::StoreFailing { .. }
         | DispatchEvent::WakeUpsLost { .. }
         | DispatchEvent::PausesUnknown { .. }
+        | DispatchEvent::ClockDiffers { .. }
+        | DispatchEvent::TimeStepped { .. }
         | DispatchEvent::BreakerOpened { .. } => Level::Warn,
         DispatchEvent::Finished(finished) => match finished.verdict {
             Verdict::Completed | Verdict::Released => Level::Info,
@@ -165,6 +168,8 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
             let rest = format!("{}  closed after {}", visible(handler), short_duration(*after));
             (Meaning::Plain, "breaker", rest)
         }
+        DispatchEvent::ClockDiffers { skew } => (Meaning::Warning, "clock", words_for_skew(skew)),
+        DispatchEvent::TimeStepped { by_ms } => (Meaning::Warning, "clock", words_for_step(*by_ms)),
         DispatchEvent::Draining { running: 0, .. } => (Meaning::Plain, "draining", "nothing runs".to_owned()),
         DispatchEvent::Draining { running, grace } => {
             let rest = format!(
@@ -209,6 +214,18 @@ fn words_for_pause(pause: &Pause) -> String {
     let until = pause.paused_until.map(|until| format!(" until {}", seconds(until))).unwrap_or_default();
     let reason = pause.reason.as_deref().map(|reason| format!(": {}", one_line(reason))).unwrap_or_default();
     format!("{}{until} by {}{reason}", visible(&pause.handler), visible(&pause.by))
+}
+
+fn words_for_skew(skew: &Skew) -> String {
+    format!("this host's clock is {skew}; leases, retries and this log go by the server's")
+}
+
+fn words_for_step(by_ms: i64) -> String {
+    let direction = if by_ms < 0 { "back" } else { "forward" };
+    let by = elapsed(Duration::from_millis(by_ms.unsigned_abs()));
+    format!(
+        "the server's went {direction} by {by}: it was set, or another server has taken over; leases are renewed at once"
+    )
 }
 
 /// The first and the last line of an error: the first says how it ended, the last one usually what is wrong.
@@ -282,6 +299,8 @@ enum JsonEvent<'a> {
     BreakerOpened { handler: &'a str, failures: u32, pause_ms: u64, error: String },
     BreakerHalfOpened { handler: &'a str },
     BreakerClosed { handler: &'a str, after_ms: u64 },
+    ClockDiffers { ahead_ms: i64 },
+    TimeStepped { by_ms: i64 },
     Draining { running: usize, grace_ms: u64 },
     Stopping { running: usize },
     Stopped { claimed: u64, completed: u64, retried: u64, dead: u64, released: u64, lease_lost: u64 },
@@ -344,6 +363,8 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
         DispatchEvent::BreakerClosed { handler, after } => {
             JsonEvent::BreakerClosed { handler, after_ms: millis(*after) }
         }
+        DispatchEvent::ClockDiffers { skew } => JsonEvent::ClockDiffers { ahead_ms: skew.ahead_ms },
+        DispatchEvent::TimeStepped { by_ms } => JsonEvent::TimeStepped { by_ms: *by_ms },
         DispatchEvent::Draining { running, grace } => {
             JsonEvent::Draining { running: *running, grace_ms: millis(*grace) }
         }

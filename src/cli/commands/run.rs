@@ -222,15 +222,17 @@ async fn work(
 ) -> CliResult<Exit> {
     let strangers = handlers.strangers();
     let origin = handlers.origin();
-    let dispatcher =
-        Dispatcher::new(store, context.clock().clone(), handlers.into_subscriptions(), args.options())
-            .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
+    let clock = context.clock().clone();
+    let subscriptions = handlers.into_subscriptions();
+    let dispatcher = Dispatcher::new(store, Arc::new(clock.clone()), subscriptions, args.options())
+        .map_err(|error| CliError::usage(format!("{origin}{error}")))?
+        .keeping_time(clock.clone());
     let (sender, events) = mpsc::channel(LOG_QUEUE);
     let log = Log {
         format: args.log_format,
         verbosity: context.ui().verbosity(),
         has_color: context.ui().error_has_color(),
-        clock: context.clock().clone(),
+        clock: Arc::new(clock),
     };
     // Standard error can block, as when a terminal is paused: the worker must not.
     let logging = tokio::task::spawn_blocking(move || write_log(&log, strangers, events));
