@@ -104,12 +104,15 @@ pub(super) async fn check_deployment(database: &Database) -> Result<()> {
 /// What time it is at the primary, or at the router of a sharded cluster. A server that was the primary a moment ago may still
 /// be asked: its clock counts no more.
 pub(super) async fn server_time(database: &Database) -> Result<Timestamp> {
-    let reply = hello(database.client()).await.map_err(|error| classify("asking for the time", error))?;
-    if !reply.get_bool("isWritablePrimary").unwrap_or(false) {
+    time_of(&hello(database.client()).await.map_err(|error| classify("asking for the time", error))?)
+}
+
+fn time_of(hello: &Document) -> Result<Timestamp> {
+    if !hello.get_bool("isWritablePrimary").unwrap_or(false) {
         let message = "asking for the time failed: the server is not the primary any more";
         return Err(StoreError::new(ErrorKind::Unavailable, message));
     }
-    match reply.get_datetime("localTime") {
+    match hello.get_datetime("localTime") {
         Ok(time) => Ok(Timestamp::from_millis(time.timestamp_millis())),
         Err(_) => {
             let message = "asking for the time failed: the server's answer to `hello` has no localTime";
@@ -278,6 +281,18 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{shown}");
             assert!(!shown.contains("s3c"), "{shown}");
         }
+    }
+
+    #[test]
+    fn the_time_is_that_of_the_primary_alone() {
+        let hello = |is_primary: bool| {
+            let time = mongodb::bson::DateTime::from_millis(1_764_528_000_120);
+            doc! { "isWritablePrimary": is_primary, "localTime": time }
+        };
+        assert_eq!(time_of(&hello(true)).unwrap(), Timestamp::from_millis(1_764_528_000_120));
+        assert_eq!(time_of(&hello(false)).unwrap_err().kind(), ErrorKind::Unavailable);
+        let silent = time_of(&doc! { "isWritablePrimary": true }).unwrap_err();
+        assert_eq!(silent.kind(), ErrorKind::Misconfigured);
     }
 
     #[tokio::test]
