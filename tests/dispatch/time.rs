@@ -3,11 +3,11 @@
 //! Time stands still here and moves on only when nothing else can.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use relayctl::clock::{Clock, Host, ServerClock};
-use relayctl::dispatch::{DispatchEvent, DispatchOptions, StopWhen, Verdict};
+use relayctl::dispatch::{DispatchEvent, DispatchOptions, StopWhen};
 use relayctl::handler::{Handler, Outcome, handler_fn};
 use relayctl::model::{DeliveryId, NewEvent, Status, Timestamp};
 use serde_json::json;
@@ -291,18 +291,19 @@ async fn what_was_claimed_by_another_time_is_renewed_as_soon_as_it_runs() {
     worker.drain().await;
 }
 
-/// A clock that the process is stopped behind, for the most part of a lease, as long as it is told to be.
+/// A clock that is read twice for the pauses and then for a claim, behind which the process is stopped for the most part of a
+/// lease.
 #[derive(Debug)]
 struct Stopping {
-    is_stopped: AtomicBool,
+    reads: AtomicUsize,
     began: std::time::Instant,
 }
 
 impl Clock for Stopping {
     fn now(&self) -> Timestamp {
         let now = START.saturating_add(self.began.elapsed());
-        if self.is_stopped.load(Ordering::SeqCst) {
-            std::thread::sleep(Duration::from_millis(700));
+        if self.reads.fetch_add(1, Ordering::SeqCst) == 2 {
+            std::thread::sleep(Duration::from_millis(800));
         }
         now
     }
@@ -312,16 +313,17 @@ impl Clock for Stopping {
 async fn a_worker_that_was_stopped_between_its_clock_and_its_claim_begins_nothing() {
     let scene = Scene::new();
     scene.publish().await;
-    let clock = Arc::new(Stopping { is_stopped: AtomicBool::new(true), began: std::time::Instant::now() });
+    let clock = Stopping { reads: AtomicUsize::new(0), began: std::time::Instant::now() };
     let work = Waiting::new();
-    work.gate.add_permits(10);
+    work.gate.add_permits(1);
     let short = subscription("mail", work.handler()).lease(SECOND);
-    let mut worker = scene.bench.start_by(clock.clone(), vec![short], options());
-    worker.next(|event| matches!(event, DispatchEvent::HandedBack { count: 1 }).then_some(())).await;
-    assert_eq!(work.starts(), 0);
-    clock.is_stopped.store(false, Ordering::SeqCst);
-    let completed =
-        |event| matches!(event, DispatchEvent::Finished(one) if one.verdict == Verdict::Completed);
-    worker.next(|event| completed(event).then_some(())).await;
-    assert_eq!(worker.drain().await.completed, 1);
+    let mut worker = scene.bench.start_by(Arc::new(clock), vec![short], options());
+    let what_became_of_it = |event| match event {
+        DispatchEvent::HandedBack { count } => Some(format!("{count} handed back")),
+        DispatchEvent::Finished(finished) => Some(format!("{:?}", finished.verdict)),
+        _ => None,
+    };
+    assert_eq!(worker.next(what_became_of_it).await, "1 handed back");
+    assert_eq!(worker.next(what_became_of_it).await, "Completed");
+    assert_eq!((worker.drain().await.completed, work.starts()), (1, 1));
 }
