@@ -221,10 +221,11 @@ fn words_for_skew(skew: &Skew) -> String {
 }
 
 fn words_for_step(by_ms: i64) -> String {
-    let direction = if by_ms < 0 { "back" } else { "forward" };
+    let (direction, then) =
+        if by_ms < 0 { ("back", "") } else { ("forward", ", and claims rest until others can have done so") };
     let by = elapsed(Duration::from_millis(by_ms.unsigned_abs()));
     format!(
-        "the server's went {direction} by {by}: it was set, or another server has taken over; leases are renewed at once"
+        "the server's went {direction} by {by}: it was set, or another has taken over; leases are renewed{then}"
     )
 }
 
@@ -559,6 +560,33 @@ mod tests {
         {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"breaker-opened","handler":"projector","failures":10,"pauseMs":30000,"error":"exit status 1: no route"}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-half-opened","handler":"projector"}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-closed","handler":"projector","afterMs":95000}
+        "#);
+    }
+
+    #[test]
+    fn clocks_that_differ_are_told_also_when_quiet() {
+        let skew = |ahead_ms| Skew { ahead_ms, error: Duration::from_millis(2) };
+        let events = [
+            DispatchEvent::ClockDiffers { skew: skew(600_003) },
+            DispatchEvent::ClockDiffers { skew: skew(-1_480) },
+            DispatchEvent::TimeStepped { by_ms: 2_500 },
+            DispatchEvent::TimeStepped { by_ms: -600_000 },
+        ];
+        let told = |format| -> String {
+            let log = log(format, Verbosity::Quiet);
+            events.iter().filter_map(|event| log.line(event, NOW)).collect()
+        };
+        insta::assert_snapshot!(told(LogFormat::Human), @r#"
+        2025-11-30T18:40:00Z clock      this host's clock is 10m ahead of the server's; leases, retries and this log go by the server's
+        2025-11-30T18:40:00Z clock      this host's clock is 1s behind the server's; leases, retries and this log go by the server's
+        2025-11-30T18:40:00Z clock      the server's went forward by 2.5s: it was set, or another has taken over; leases are renewed, and claims rest until others can have done so
+        2025-11-30T18:40:00Z clock      the server's went back by 10m: it was set, or another has taken over; leases are renewed
+        "#);
+        insta::assert_snapshot!(told(LogFormat::Json), @r#"
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"clock-differs","aheadMs":600003}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"clock-differs","aheadMs":-1480}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"time-stepped","byMs":2500}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"time-stepped","byMs":-600000}
         "#);
     }
 

@@ -91,7 +91,7 @@ pub enum DispatchEvent {
         skew: Skew,
     },
     /// The time of the server has stepped by more than a second: its clock was set, or a server with another clock has taken
-    /// over. Leases that are held are renewed at once.
+    /// over. Leases that are held are renewed at once; after a step forward nothing is claimed until others can have done so.
     TimeStepped {
         /// Milliseconds forward, or back where it is negative.
         by_ms: i64,

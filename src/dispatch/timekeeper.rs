@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::clock::{Reading, ServerClock, Skew};
@@ -28,8 +28,12 @@ const GOOD_ENOUGH: Duration = Duration::from_millis(10);
 /// An answer that takes longer says nothing of use.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 
-/// By more than this something has to change before it is worth a word, in milliseconds.
-const TOLD_MS: u64 = 1_000;
+/// After a step forward, in which the leases of workers that have not seen it look expired, those get as long to measure, and to renew
+/// their leases or stop their handlers.
+const REST: Duration = Duration::from_secs(20);
+
+/// What does not change by more than this is worth neither a word nor a rest, in milliseconds.
+const NOTABLE_MS: u64 = 1_000;
 
 /// What a measurement brought; `None` when the store has no clock of its own.
 pub(super) type Measured = Result<Option<Reading>, Arc<StoreError>>;
@@ -47,6 +51,7 @@ pub(super) struct TimeNews {
 pub(super) struct Timekeeper {
     measured: mpsc::Receiver<Measured>,
     is_known: bool,
+    rest_ends_at: Option<Instant>,
     told_ms: i64,
     steps: watch::Sender<()>,
     _task: Option<AbortOnDropHandle<()>>,
@@ -58,12 +63,24 @@ impl Timekeeper {
         let (sender, measured) = mpsc::channel(1);
         let is_known = clock.is_none();
         let task = clock.map(|clock| AbortOnDropHandle::new(tokio::spawn(keep(store, clock, sender))));
-        Timekeeper { measured, is_known, told_ms: 0, steps: watch::Sender::new(()), _task: task }
+        Timekeeper {
+            measured,
+            is_known,
+            rest_ends_at: None,
+            told_ms: 0,
+            steps: watch::Sender::new(()),
+            _task: task,
+        }
     }
 
     /// Whether the server was ever able to tell. Nothing is claimed before: what looks expired may be live.
     pub(super) fn is_known(&self) -> bool {
         self.is_known
+    }
+
+    /// When claims may go on, if they have to rest.
+    pub(super) fn rest_ends_at(&self) -> Option<Instant> {
+        self.rest_ends_at
     }
 
     /// Changes whenever the server's time steps.
@@ -92,12 +109,15 @@ impl Timekeeper {
         if stepped_by_ms.is_some() {
             self.steps.send_replace(());
         }
-        let stepped_by_ms = stepped_by_ms.filter(|by| by.unsigned_abs() > TOLD_MS);
+        let stepped_by_ms = stepped_by_ms.filter(|by| by.unsigned_abs() > NOTABLE_MS);
+        if stepped_by_ms.is_some_and(i64::is_positive) {
+            self.rest_ends_at = Some(Instant::now() + REST);
+        }
         Ok(TimeNews { skew: self.untold(skew), stepped_by_ms })
     }
 
     fn untold(&mut self, skew: Skew) -> Option<Skew> {
-        if skew.ahead_ms.abs_diff(self.told_ms) <= TOLD_MS {
+        if skew.ahead_ms.abs_diff(self.told_ms) <= NOTABLE_MS {
             return None;
         }
         self.told_ms = skew.ahead_ms;

@@ -247,8 +247,13 @@ impl Worker {
     }
 
     fn may_inquire(&self) -> bool {
-        let is_well = self.health.ask_again_at().is_none_or(|time| Instant::now() >= time);
-        self.phase == Phase::Working && !self.is_held_up() && is_well && self.knows_enough()
+        let may_ask = self.asks_from().is_none_or(|time| Instant::now() >= time);
+        self.phase == Phase::Working && !self.is_held_up() && may_ask && self.knows_enough()
+    }
+
+    /// Until when the store is left alone, after a failure or a step of its time.
+    fn asks_from(&self) -> Option<Instant> {
+        self.health.ask_again_at().max(self.time.rest_ends_at())
     }
 
     /// Whether the store was able to tell what time it is, and what is paused.
@@ -266,8 +271,8 @@ impl Worker {
         if self.phase != Phase::Working || self.is_held_up() || !self.knows_enough() {
             return None;
         }
-        let after_failure = self.health.ask_again_at().filter(|time| *time > Instant::now());
-        after_failure.or(self.polling.next_round_at())
+        let after_rest = self.asks_from().filter(|time| *time > Instant::now());
+        after_rest.or(self.polling.next_round_at())
     }
 
     /// Whether nothing runs, waits or is still to be recorded.

@@ -272,6 +272,33 @@ async fn leases_are_renewed_at_once_when_the_servers_time_steps() {
     }
 }
 
+/// They do not see the step at the same moment.
+#[tokio::test(start_paused = true)]
+async fn who_sees_a_step_first_leaves_the_others_the_time_to_see_it_too() {
+    let scene = Scene::new();
+    let id = scene.publish().await;
+    let (holding, taking) = (Waiting::new(), Waiting::new());
+    let clocks = [0, 0].map(|off| ServerClock::on(Wall::off_by(off)));
+    let holder = scene.start(&clocks[0], &holding);
+    sleep(5 * SECOND).await;
+    let taker = scene.start(&clocks[1], &taking);
+    sleep(6 * SECOND).await;
+    scene.server.set(TEN_MINUTES);
+    sleep(5 * SECOND).await;
+    assert_eq!(clocks.map(|clock| clock.now() == scene.server.now()), [false, true]);
+    sleep(60 * SECOND).await;
+    assert_eq!((holding.starts(), taking.starts()), (1, 0));
+    assert!(scene.lease_left(&id).await >= LEASE / 2);
+    // It has not forgotten to claim.
+    scene.publish().await;
+    sleep(SECOND).await;
+    assert_eq!(taking.starts(), 1);
+    for (worker, work) in [(holder, holding), (taker, taking)] {
+        work.gate.add_permits(1);
+        assert_eq!(worker.drain().await.completed, 1);
+    }
+}
+
 /// The claim was sent before the server's time stepped, and is answered behind that.
 #[tokio::test(start_paused = true)]
 async fn what_was_claimed_by_another_time_is_renewed_as_soon_as_it_runs() {

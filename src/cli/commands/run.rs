@@ -77,6 +77,9 @@ const LOG_QUEUE: usize = 256;
 /// tries in vain, up to 10m; the handlers file can say otherwise, and set a rate. What `relayctl pause` paused is not
 /// taken at all. --once ends without waiting for either; --until-empty waits.
 ///
+/// Leases, retries and the log go by the clock of the store's server. That this host's own clock differs is warned about, and
+/// changes nothing.
+///
 /// SIGTERM or SIGINT: take on nothing new, let commands end by themselves for as long as --grace says, then stop them.
 /// A second signal stops them at once. Deliveries whose command was stopped are given back without losing an attempt.
 #[derive(Debug, clap::Args)]
