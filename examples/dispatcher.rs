@@ -42,9 +42,6 @@ impl TransactionalHandler for Projector {
         let transaction: &mut MongoTransaction =
             transaction.as_any_mut().downcast_mut().expect("a MongoStore's transaction");
         let totals = self.store.database().collection::<Document>("totals");
-        // The clocks of services differ, and leases must not: all go by the server's.
-        let clock = ServerClock::new();
-        clock.measure(store.server_time()).await?;
         let order = envelope.key.as_deref().unwrap_or_default();
         totals
             .update_one(doc! { "_id": order }, doc! { "$inc": { "total": total, "events": 1 } })
@@ -62,6 +59,9 @@ async fn main() -> anyhow::Result<()> {
     let url = url.ok_or_else(|| anyhow::anyhow!("give the URL as an argument, or in RELAYCTL_STORE"))?;
     let store = MongoStore::connect(&url, MongoOptions::default()).await?;
     store.setup().await?;
+    // The clocks of services differ, and leases must not: all go by the server's.
+    let clock = ServerClock::new();
+    clock.measure(store.server_time()).await?;
     let order = NewEvent::new("order.placed.v1", json!({ "total": 42 })).key("order-17");
     store.append(&[order.handler("greeter").handler("projector")], clock.now()).await?;
 

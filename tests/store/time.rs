@@ -31,7 +31,7 @@ async fn nothing_rests_on_the_clock_of_the_server(fixture: &Fixture) {
     assert!(apart > HOUR, "{there} is not far from {}", fixture.now());
     let id = fixture.publish(event()).await;
     let claimed = fixture.claim(1).await;
-    assert_eq!(ids(&claimed), [id.clone()]);
+    assert_eq!(claimed[0].delivery.id, id);
     assert_eq!(claimed[0].delivery.created_at, fixture.now());
     fixture.clock.advance(SECOND);
     assert_eq!(fixture.claim(1).await, []);
