@@ -61,7 +61,7 @@ impl Timekeeper {
     /// Keeps a clock set. Without one, the worker goes by a clock that is right as it is.
     pub(super) fn start(store: Arc<dyn Store>, clock: Option<ServerClock>) -> Self {
         let (sender, measured) = mpsc::channel(1);
-        let is_known = clock.is_none();
+        let is_known = clock.as_ref().is_none_or(|clock| clock.skew().is_some());
         let task = clock.map(|clock| AbortOnDropHandle::new(tokio::spawn(keep(store, clock, sender))));
         Timekeeper {
             measured,
@@ -73,7 +73,8 @@ impl Timekeeper {
         }
     }
 
-    /// Whether the server was ever able to tell. Nothing is claimed before: what looks expired may be live.
+    /// Whether the server was ever able to tell, if only before the worker began. Nothing is claimed before: what looks expired may
+    /// be live.
     pub(super) fn is_known(&self) -> bool {
         self.is_known
     }

@@ -248,17 +248,12 @@ impl Worker {
 
     fn may_inquire(&self) -> bool {
         let may_ask = self.asks_from().is_none_or(|time| Instant::now() >= time);
-        self.phase == Phase::Working && !self.is_held_up() && may_ask && self.knows_enough()
+        self.phase == Phase::Working && !self.is_held_up() && may_ask && self.pauses.is_known()
     }
 
     /// Until when the store is left alone, after a failure or a step of its time.
     fn asks_from(&self) -> Option<Instant> {
         self.health.ask_again_at().max(self.time.rest_ends_at())
-    }
-
-    /// Whether the store was able to tell what time it is, and what is paused.
-    fn knows_enough(&self) -> bool {
-        self.time.is_known() && self.pauses.is_known()
     }
 
     /// Whether to wait for an answer, for a reader, or for the end before asking anything.
@@ -268,7 +263,7 @@ impl Worker {
 
     /// The next time at which there is reason to ask the store, unless something else happens before.
     fn look_again_at(&self) -> Option<Instant> {
-        if self.phase != Phase::Working || self.is_held_up() || !self.knows_enough() {
+        if self.phase != Phase::Working || self.is_held_up() || !self.pauses.is_known() {
             return None;
         }
         let after_rest = self.asks_from().filter(|time| *time > Instant::now());
@@ -469,6 +464,7 @@ impl Worker {
         }
     }
 
+    /// Which pauses hold is a question of the time, so that before that is known nothing is asked, and nothing is claimed.
     fn look_for_pauses_at(&self) -> Option<Instant> {
         let is_idle = self.has_nothing_to_do() && !self.roster.anyone_hungry();
         self.pauses.next_read_at(is_idle).filter(|_| self.phase == Phase::Working && self.time.is_known())
