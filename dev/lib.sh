@@ -63,6 +63,23 @@ need_rust() {
     have cc || apt_install "a C compiler is needed" gcc libc6-dev
 }
 
+# Prints where libfaketime is, which gives a process a wrong clock; installs it if it has to.
+need_faketime() {
+    find_faketime && return
+    apt_install "libfaketime is needed" libfaketime
+    find_faketime || die "libfaketime was installed, but is in none of the usual places"
+}
+
+find_faketime() {
+    local library
+    for library in /usr/lib/*/faketime/libfaketime.so.1 /usr/{lib,lib64,local/lib}/faketime/libfaketime.so.1; do
+        [[ -e $library ]] || continue
+        printf '%s\n' "$library"
+        return
+    done
+    return 1
+}
+
 # The folder where cargo puts its results, wherever it is configured.
 target_dir() {
     need_python

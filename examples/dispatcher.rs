@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use mongodb::bson::{Document, doc};
-use relayctl::clock::{Clock, SystemClock};
+use relayctl::clock::{Clock, ServerClock};
 use relayctl::dispatch::{DispatchEvent, DispatchOptions, Dispatcher, Signals, Subscription};
 use relayctl::handler::{Outcome, TransactionalError, TransactionalHandler, handler_fn};
 use relayctl::model::{Envelope, Failure, FailureKind, NewEvent};
@@ -59,8 +59,11 @@ async fn main() -> anyhow::Result<()> {
     let url = url.ok_or_else(|| anyhow::anyhow!("give the URL as an argument, or in RELAYCTL_STORE"))?;
     let store = MongoStore::connect(&url, MongoOptions::default()).await?;
     store.setup().await?;
+    // The clocks of services differ, and leases must not: all go by the server's.
+    let clock = ServerClock::new();
+    clock.measure(store.server_time()).await?;
     let order = NewEvent::new("order.placed.v1", json!({ "total": 42 })).key("order-17");
-    store.append(&[order.handler("greeter").handler("projector")], SystemClock.now()).await?;
+    store.append(&[order.handler("greeter").handler("projector")], clock.now()).await?;
 
     let greeter = handler_fn(|envelope| async move {
         println!("hello, {} {}", envelope.event_type, envelope.event_id);
@@ -71,7 +74,9 @@ async fn main() -> anyhow::Result<()> {
         Subscription::transactional("projector", Projector { store: store.clone() }),
     ];
     let options = DispatchOptions { owner: "example".to_owned(), ..DispatchOptions::default() };
-    let dispatcher = Dispatcher::new(Arc::new(store.clone()), Arc::new(SystemClock), subscriptions, options)?;
+    let dispatcher =
+        Dispatcher::new(Arc::new(store.clone()), Arc::new(clock.clone()), subscriptions, options)?
+            .keeping_time(clock);
 
     let signals = Signals::default();
     let drain = signals.drain.clone();

@@ -9,7 +9,7 @@ use super::error::{CliError, CliResult};
 use super::exit::Exit;
 use super::render::time::Times;
 use super::ui::Ui;
-use crate::clock::Clock;
+use crate::clock::{Clock as _, ServerClock, Skew};
 use crate::config::Settings;
 use crate::model::Timestamp;
 use crate::store::{self, ErrorKind, OpenOptions, SetupProblem, Store, StoreError};
@@ -27,14 +27,14 @@ pub struct Context {
     ui: Ui,
     settings: Settings,
     connect_timeout: Duration,
-    clock: Arc<dyn Clock>,
+    clock: ServerClock,
     store: OnceCell<Arc<dyn Store>>,
 }
 
 impl Context {
     /// A context with resolved settings.
-    pub fn new(ui: Ui, settings: Settings, connect_timeout: Duration, clock: Arc<dyn Clock>) -> Self {
-        Context { ui, settings, connect_timeout, clock, store: OnceCell::new() }
+    pub fn new(ui: Ui, settings: Settings, connect_timeout: Duration) -> Self {
+        Context { ui, settings, connect_timeout, clock: ServerClock::new(), store: OnceCell::new() }
     }
 
     /// The terminal.
@@ -47,12 +47,13 @@ impl Context {
         &self.settings
     }
 
-    /// The clock.
-    pub fn clock(&self) -> &Arc<dyn Clock> {
+    /// The clock, which is set by the store's server when the store is opened.
+    pub fn clock(&self) -> &ServerClock {
         &self.clock
     }
 
-    /// The current time.
+    /// The current time. What the store is told, and what is compared with what the store says, is read after the store was
+    /// opened: before, it is the host's.
     pub fn now(&self) -> Timestamp {
         self.clock.now()
     }
@@ -86,12 +87,20 @@ impl Context {
             connect_timeout: self.connect_timeout.mul_f64(1.0 - KEPT_FOR_DIAGNOSIS),
             patience,
         };
-        let opening = store::open(url.expose(), &options);
+        // The command must not go by a clock of which nobody knows whether it is right.
+        let opening = async {
+            let store = store::open(url.expose(), &options).await?;
+            self.clock.measure(store.server_time()).await?;
+            Ok(store)
+        };
         let store = match tokio::time::timeout(self.connect_timeout, opening).await {
             Ok(opened) => opened.map_err(|error| self.cannot_open(error))?,
             Err(_) => return Err(self.no_answer(&url.to_string())),
         };
         self.ui.detail(&format!("connected to {}", store.location()));
+        if let Some(skew) = self.clock.skew().filter(Skew::is_notable) {
+            self.ui.detail(&format!("this host's clock is {skew}; times go by the server's"));
+        }
         Ok(store)
     }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::render::json;
 use super::render::text::{fit, visible};
 use super::ui::{Meaning, Verbosity};
-use crate::clock::Clock;
+use crate::clock::{Clock, Skew};
 use crate::config::redact;
 use crate::dispatch::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
 use crate::handler::Outcome;
@@ -49,7 +49,8 @@ pub struct Log {
     pub verbosity: Verbosity,
     /// Whether in colours.
     pub has_color: bool,
-    /// The time of the entries.
+    /// The time of the entries: the worker's, so that they can be compared with what the store shows and with the logs of
+    /// other hosts.
     pub clock: Arc<dyn Clock>,
 }
 
@@ -125,6 +126,8 @@ fn level_of(event: &DispatchEvent) -> Level {
         DispatchEvent::StoreFailing { .. }
         | DispatchEvent::WakeUpsLost { .. }
         | DispatchEvent::PausesUnknown { .. }
+        | DispatchEvent::ClockDiffers { .. }
+        | DispatchEvent::TimeStepped { .. }
         | DispatchEvent::BreakerOpened { .. }
         | DispatchEvent::FoundCrashed(_)
         | DispatchEvent::OnDeadFailed(_) => Level::Warn,
@@ -202,6 +205,8 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
             let rest = format!("{}  closed after {}", visible(handler), short_duration(*after));
             (Meaning::Plain, "breaker", rest)
         }
+        DispatchEvent::ClockDiffers { skew } => (Meaning::Warning, "clock", words_for_skew(skew)),
+        DispatchEvent::TimeStepped { by_ms } => (Meaning::Warning, "clock", words_for_step(*by_ms)),
         DispatchEvent::Draining { running: 0, .. } => (Meaning::Plain, "draining", "nothing runs".to_owned()),
         DispatchEvent::Draining { running, grace } => {
             let rest = format!(
@@ -262,6 +267,19 @@ fn words_for_pause(pause: &Pause) -> String {
     let until = pause.paused_until.map(|until| format!(" until {}", seconds(until))).unwrap_or_default();
     let reason = pause.reason.as_deref().map(|reason| format!(": {}", one_line(reason))).unwrap_or_default();
     format!("{}{until} by {}{reason}", visible(&pause.handler), visible(&pause.by))
+}
+
+fn words_for_skew(skew: &Skew) -> String {
+    format!("this host's clock is {skew}; leases, retries and this log go by the server's")
+}
+
+fn words_for_step(by_ms: i64) -> String {
+    let (direction, then) =
+        if by_ms < 0 { ("back", "") } else { ("forward", ", and claims rest until others can have done so") };
+    let by = elapsed(Duration::from_millis(by_ms.unsigned_abs()));
+    format!(
+        "the server's went {direction} by {by}: it was set, or another has taken over; leases are renewed{then}"
+    )
 }
 
 /// The first and the last line of an error: the first says how it ended, the last one usually what is wrong.
@@ -342,6 +360,8 @@ enum JsonEvent<'a> {
     BreakerOpened { handler: &'a str, failures: u32, pause_ms: u64, error: String },
     BreakerHalfOpened { handler: &'a str },
     BreakerClosed { handler: &'a str, after_ms: u64 },
+    ClockDiffers { ahead_ms: i64 },
+    TimeStepped { by_ms: i64 },
     Draining { running: usize, grace_ms: u64 },
     Stopping { running: usize },
     Stopped(JsonCounts),
@@ -444,6 +464,8 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
         DispatchEvent::BreakerClosed { handler, after } => {
             JsonEvent::BreakerClosed { handler, after_ms: millis(*after) }
         }
+        DispatchEvent::ClockDiffers { skew } => JsonEvent::ClockDiffers { ahead_ms: skew.ahead_ms },
+        DispatchEvent::TimeStepped { by_ms } => JsonEvent::TimeStepped { by_ms: *by_ms },
         DispatchEvent::Draining { running, grace } => {
             JsonEvent::Draining { running: *running, grace_ms: millis(*grace) }
         }
@@ -708,6 +730,33 @@ mod tests {
         let events: Vec<_> = entries.iter().map(|entry| entry["event"].as_str().unwrap()).collect();
         assert_eq!(events, ["child-said", "child-lines-left-out", "child-replaced"]);
         assert!(!json.contains("hunter2"));
+    }
+
+    #[test]
+    fn clocks_that_differ_are_told_also_when_quiet() {
+        let skew = |ahead_ms| Skew { ahead_ms, error: Duration::from_millis(2) };
+        let events = [
+            DispatchEvent::ClockDiffers { skew: skew(600_003) },
+            DispatchEvent::ClockDiffers { skew: skew(-1_480) },
+            DispatchEvent::TimeStepped { by_ms: 2_500 },
+            DispatchEvent::TimeStepped { by_ms: -600_000 },
+        ];
+        let told = |format| -> String {
+            let log = log(format, Verbosity::Quiet);
+            events.iter().filter_map(|event| log.line(event, NOW)).collect()
+        };
+        insta::assert_snapshot!(told(LogFormat::Human), @r#"
+        2025-11-30T18:40:00Z clock      this host's clock is 10m ahead of the server's; leases, retries and this log go by the server's
+        2025-11-30T18:40:00Z clock      this host's clock is 1s behind the server's; leases, retries and this log go by the server's
+        2025-11-30T18:40:00Z clock      the server's went forward by 2.5s: it was set, or another has taken over; leases are renewed, and claims rest until others can have done so
+        2025-11-30T18:40:00Z clock      the server's went back by 10m: it was set, or another has taken over; leases are renewed
+        "#);
+        insta::assert_snapshot!(told(LogFormat::Json), @r#"
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"clock-differs","aheadMs":600003}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"clock-differs","aheadMs":-1480}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"time-stepped","byMs":2500}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"time-stepped","byMs":-600000}
+        "#);
     }
 
     #[test]

@@ -15,11 +15,9 @@ mod ui;
 use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use clap::Parser as _;
 
-use crate::clock::SystemClock;
 use crate::config::{self, ProcessEnvironment, redact};
 
 use app::Cli;
@@ -51,7 +49,7 @@ fn run(arguments: impl Iterator<Item = OsString>) -> Exit {
             return end(&ui, Err(error.into()));
         }
     };
-    let context = Context::new(ui, settings, cli.global.connect_timeout, Arc::new(SystemClock));
+    let context = Context::new(ui, settings, cli.global.connect_timeout);
     let result = runtime.block_on(async {
         let result = cli.command.run(&context).await;
         context.close().await;

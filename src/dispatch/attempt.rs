@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use tokio::sync::watch;
 use tokio::task::JoinError;
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
@@ -31,7 +32,12 @@ pub(super) enum Conclusion {
 }
 
 /// Makes an attempt.
-pub(super) async fn make(held: &mut Held, subscription: &Subscription, event: Arc<Event>) -> Conclusion {
+pub(super) async fn make(
+    held: &mut Held,
+    subscription: &Subscription,
+    event: Arc<Event>,
+    time_steps: watch::Receiver<()>,
+) -> Conclusion {
     let tempo = subscription.tempo();
     let stop_by = held.leased_until - tempo.stop_before_expiry();
     let Some(time_left) = stop_by.checked_duration_since(Instant::now()).filter(|left| !left.is_zero())
@@ -39,7 +45,7 @@ pub(super) async fn make(held: &mut Held, subscription: &Subscription, event: Ar
         // The store took so long that the lease is nearly over.
         return Conclusion::Outcome(Outcome::Released);
     };
-    Attempt::begin(held, subscription, tempo, event, time_left).run().await
+    Attempt::begin(held, subscription, event, time_left, time_steps).run().await
 }
 
 struct Attempt<'h> {
@@ -53,6 +59,8 @@ struct Attempt<'h> {
     /// `None` where the lease cannot be renewed.
     renew_at: Option<Instant>,
     renewal: Option<BoxFuture<'static, Renewal>>,
+    /// Changes when the time by which the lease was asked for turns out to be another: others may take it for over.
+    time_steps: watch::Receiver<()>,
     abandon_at: Option<Instant>,
     is_lease_lost: bool,
     is_committing: bool,
@@ -85,11 +93,11 @@ impl<'h> Attempt<'h> {
     fn begin(
         held: &'h mut Held,
         subscription: &Subscription,
-        tempo: Tempo,
         event: Arc<Event>,
         time_left: Duration,
+        time_steps: watch::Receiver<()>,
     ) -> Self {
-        let now = Instant::now();
+        let (now, tempo) = (Instant::now(), subscription.tempo());
         let expires_at = held.delivery.lease_expires_at.unwrap_or_default();
         let control = AttemptControl::new(expires_at, held.surroundings.draining.clone());
         let envelope = Envelope::new(Arc::unwrap_or_clone(event), &held.delivery, held.max_attempts);
@@ -108,6 +116,7 @@ impl<'h> Attempt<'h> {
             times_out_at: now + timeout,
             renew_at,
             renewal: None,
+            time_steps,
             abandon_at: None,
             is_lease_lost: false,
             is_committing: false,
@@ -137,6 +146,7 @@ impl<'h> Attempt<'h> {
         let is_stopping = self.abandon_at.is_some();
         let lease_ends_at = self.held.leased_until - self.tempo.stop_before_expiry();
         let renew_at = self.renew_at.filter(|_| self.renewal.is_none());
+        let may_renew = renew_at.is_some();
         let timed_out = StopReason::TimedOut(self.timeout);
         tokio::select! {
             biased;
@@ -147,6 +157,7 @@ impl<'h> Attempt<'h> {
             () = sleep_until(self.times_out_at), if !is_stopping => Step::Stop(timed_out),
             () = sleep_until(lease_ends_at), if !is_stopping => Step::Stop(StopReason::LeaseEnding),
             () = sleep_until_some(renew_at), if !is_stopping => Step::Renew,
+            Ok(()) = self.time_steps.changed(), if may_renew && !is_stopping => Step::Renew,
         }
     }
 

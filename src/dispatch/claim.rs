@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::health;
@@ -27,10 +28,19 @@ pub(super) enum Task {
 #[derive(Debug)]
 pub(super) struct Haul {
     pub(super) leased: Vec<(Claimed, Found)>,
-    /// No lease of the haul runs out earlier than its length after this.
-    pub(super) asked_at: Instant,
+    pub(super) asked: Asked,
     /// Why events could not be read, if they could not.
     pub(super) trouble: Option<Arc<StoreError>>,
+}
+
+/// When leases were asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// None of them runs out earlier than its length after this: it was taken before the clock was read, as a process can be
+    /// stopped between any two steps.
+    pub(super) at: Instant,
+    /// Has changed when the time that the clock showed has turned out to be another.
+    pub(super) steps: watch::Receiver<()>,
 }
 
 /// The event of a delivery, as far as it could be found.
@@ -48,8 +58,11 @@ pub(super) enum Found {
 ///
 /// # Errors
 /// When nothing could be leased. Trouble afterwards is part of the haul.
-pub(super) async fn claim(store: Arc<dyn Store>, request: ClaimRequest) -> Result<Haul, Arc<StoreError>> {
-    let asked_at = Instant::now();
+pub(super) async fn claim(
+    store: Arc<dyn Store>,
+    request: ClaimRequest,
+    asked: Asked,
+) -> Result<Haul, Arc<StoreError>> {
     let claimed = health::answer(store.claim(&request)).await.map_err(Arc::new)?;
     let mut ids: Vec<EventId> = claimed.iter().map(|one| one.delivery.event_id.clone()).collect();
     ids.sort();
@@ -62,7 +75,7 @@ pub(super) async fn claim(store: Arc<dyn Store>, request: ClaimRequest) -> Resul
         };
         (one, found)
     };
-    Ok(Haul { leased: claimed.into_iter().map(find).collect(), asked_at, trouble: events.err() })
+    Ok(Haul { leased: claimed.into_iter().map(find).collect(), asked, trouble: events.err() })
 }
 
 /// What is known of each of these events; those that are missing are left out.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::clock::Skew;
 use crate::handler::Outcome;
 use crate::model::{Delivery, DeliveryId, EventId, Failure, Pause, Timestamp};
 use crate::store::{Claimed, StoreError};
@@ -86,6 +87,18 @@ pub enum DispatchEvent {
         handler: String,
         /// How long after its breaker opened.
         after: Duration,
+    },
+    /// The host's clock differs from the server's by more than a second, which the worker goes by. Told once, and again when
+    /// that has changed.
+    ClockDiffers {
+        /// By how much.
+        skew: Skew,
+    },
+    /// The time of the server has stepped by more than a second: its clock was set, or a server with another clock has taken
+    /// over. Leases that are held are renewed at once; after a step forward nothing is claimed until others can have done so.
+    TimeStepped {
+        /// Milliseconds forward, or back where it is negative.
+        by_ms: i64,
     },
     /// The worker takes on nothing new and lets what runs go on for a while.
     Draining {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -47,6 +47,8 @@ pub(super) struct Assignment {
     pub(super) max_attempts: u32,
     /// The lease holds until then.
     pub(super) leased_until: Instant,
+    /// Changes when the time by which it was leased turns out to be another.
+    pub(super) time_steps: watch::Receiver<()>,
 }
 
 /// A slot that an attempt has taken. Dropping it says that the slot is free.
@@ -106,12 +108,18 @@ pub(super) async fn execute(
     slot: Option<Slot>,
     surroundings: Surroundings,
 ) -> Finished {
-    let Assignment { claimed: Claimed { lease, delivery }, task, subscription, max_attempts, leased_until } =
-        assignment;
+    let Assignment {
+        claimed: Claimed { lease, delivery },
+        task,
+        subscription,
+        max_attempts,
+        leased_until,
+        time_steps,
+    } = assignment;
     let started = Instant::now();
     let mut held = Held { lease, delivery, max_attempts, leased_until, surroundings };
     let conclusion = match task {
-        Task::Run(event) => attempt::make(&mut held, &subscription, event).await,
+        Task::Run(event) => attempt::make(&mut held, &subscription, event, time_steps).await,
         Task::Fail(failure) => Conclusion::Outcome(Outcome::Failed(failure)),
         Task::Bury(failure) => Conclusion::Outcome(Outcome::Rejected(failure)),
         Task::Release => Conclusion::Outcome(Outcome::Released),

@@ -5,7 +5,8 @@
 //! a task of its own (`executor`) with its time-out and its lease; outcomes of all of them reach the store through one
 //! queue (`settler`), which writes together what came together. While there is nothing to do the store may wake the
 //! worker (`wake`). A handler that an operator paused, that keeps failing, or that has a rate is held back at its gate
-//! (`gate`); pauses are read, and breakers reported, beside the work (`controls`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
+//! (`gate`); pauses are read, and breakers reported, beside the work (`controls`), and so is the time at the store's server
+//! (`timekeeper`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
 
 mod attempt;
 mod backoff;
@@ -25,6 +26,7 @@ mod roster;
 mod settler;
 mod subscription;
 mod tempo;
+mod timekeeper;
 mod transactional;
 mod wake;
 mod worker;
@@ -36,7 +38,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::Clock;
+use crate::clock::{Clock, ServerClock};
 use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
@@ -105,6 +107,7 @@ pub struct Signals {
 pub struct Dispatcher {
     store: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
+    server_clock: Option<ServerClock>,
     subscriptions: Vec<Arc<Subscription>>,
     options: DispatchOptions,
 }
@@ -141,7 +144,18 @@ impl Dispatcher {
             }
         }
         let subscriptions = subscriptions.into_iter().map(Arc::new).collect();
-        Ok(Dispatcher { store, clock, subscriptions, options })
+        Ok(Dispatcher { store, clock, server_clock: None, subscriptions, options })
+    }
+
+    /// Goes by this clock, and keeps it set: the store's server is asked for the time at the start and every 10 s. Workers
+    /// of one store that all do so agree about leases, whatever the clocks of their hosts show.
+    ///
+    /// Nothing is claimed before the server has told the time once. Later the clock goes on as it was set while the store
+    /// does not answer.
+    pub fn keeping_time(mut self, clock: ServerClock) -> Self {
+        self.clock = Arc::new(clock.clone());
+        self.server_clock = Some(clock);
+        self
     }
 
     /// Works until a signal or [`DispatchOptions::stop_when`] ends it, and until the outcome of everything that it took

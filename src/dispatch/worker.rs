@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::breaker::Turn;
-use super::claim::{self, Found, Haul, Task};
+use super::claim::{self, Asked, Found, Haul, Task};
 use super::controls::{Pauses, Reports};
 use super::event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
 use super::executor::{Assignment, Freed, Slot, Surroundings, execute, hand_back};
@@ -23,6 +23,7 @@ use super::health::{self, Health, StoreNews};
 use super::polling::Polling;
 use super::roster::{Plan, Roster};
 use super::settler::{self, Settler};
+use super::timekeeper::{Measured, TimeNews, Timekeeper};
 use super::wake::{Wake, WakeUps};
 use super::{DispatchOptions, Dispatcher, Signals, StopWhen, on_dead};
 use crate::model::{Filter, ListQuery, Pause, SortBy};
@@ -54,6 +55,7 @@ pub(super) struct Worker {
     wake_ups: WakeUps,
     inquiry: Option<BoxFuture<'static, Answer>>,
     polling: Polling,
+    time: Timekeeper,
     pauses: Pauses,
     reports: Reports,
     health: Health,
@@ -96,6 +98,7 @@ enum Step {
     Answered(Answer),
     Woken(Wake),
     News(StoreNews),
+    Time(Measured),
     Pauses(Result<Vec<Pause>, Arc<StoreError>>),
     ForgetInquiry,
     Told,
@@ -104,17 +107,19 @@ enum Step {
 
 impl Worker {
     pub(super) fn new(dispatcher: Dispatcher, signals: Signals, events: mpsc::Sender<DispatchEvent>) -> Self {
-        let Dispatcher { store, clock, subscriptions, options } = dispatcher;
+        let Dispatcher { store, clock, server_clock, subscriptions, options } = dispatcher;
         let (report, news) = mpsc::unbounded_channel();
         let (is_busy, watch_busy) = watch::channel(false);
         let (settler, writer) = Settler::start(store.clone(), clock.clone(), report, watch_busy);
         let (slots, freed) = mpsc::unbounded_channel();
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         let reports = Reports::start(store.clone(), clock.clone(), options.owner.clone());
+        let time = Timekeeper::start(store.clone(), server_clock);
         Worker {
             surroundings: Surroundings { store, clock, settler, draining, stopping },
             roster: Roster::new(subscriptions, options.concurrency),
             polling: Polling::new(options.poll_interval),
+            time,
             pauses: Pauses::new(options.poll_interval),
             reports,
             options,
@@ -181,6 +186,7 @@ impl Worker {
             answer = answer_to(&mut self.inquiry) => Step::Answered(answer),
             () = sleep_until_some(forget_at) => Step::ForgetInquiry,
             Some(news) = self.news.recv() => Step::News(news),
+            Some(measured) = self.time.measured() => Step::Time(measured),
             answer = self.pauses.answer() => Step::Pauses(answer),
             () = deliver(&self.events, &mut self.outbox), if !self.outbox.is_empty() => Step::Told,
             wake = self.wake_ups.next() => Step::Woken(wake),
@@ -207,6 +213,7 @@ impl Worker {
             Step::Answered(answer) => self.answered(answer),
             Step::News(StoreNews::Failed(error)) => self.store_failed(error),
             Step::News(StoreNews::Answered) => self.store_answered(),
+            Step::Time(measured) => self.time_heard(measured),
             Step::Pauses(answer) => self.pauses_heard(answer),
             Step::ForgetInquiry => self.inquiry = None,
             Step::Told | Step::LookAgain => {}
@@ -241,8 +248,13 @@ impl Worker {
     }
 
     fn may_inquire(&self) -> bool {
-        let is_well = self.health.ask_again_at().is_none_or(|time| Instant::now() >= time);
-        self.phase == Phase::Working && !self.is_held_up() && is_well && self.pauses.is_known()
+        let may_ask = self.asks_from().is_none_or(|time| Instant::now() >= time);
+        self.phase == Phase::Working && !self.is_held_up() && may_ask && self.pauses.is_known()
+    }
+
+    /// Until when the store is left alone, after a failure or a step of its time.
+    fn asks_from(&self) -> Option<Instant> {
+        self.health.ask_again_at().max(self.time.rest_ends_at())
     }
 
     /// Whether to wait for an answer, for a reader, or for the end before asking anything.
@@ -255,8 +267,8 @@ impl Worker {
         if self.phase != Phase::Working || self.is_held_up() || !self.pauses.is_known() {
             return None;
         }
-        let after_failure = self.health.ask_again_at().filter(|time| *time > Instant::now());
-        after_failure.or(self.polling.next_round_at())
+        let after_rest = self.asks_from().filter(|time| *time > Instant::now());
+        after_rest.or(self.polling.next_round_at())
     }
 
     /// Whether nothing runs, waits or is still to be recorded.
@@ -275,6 +287,7 @@ impl Worker {
     }
 
     fn claim(&self, plan: Plan) -> BoxFuture<'static, Answer> {
+        let asked = Asked { at: Instant::now(), steps: self.time.steps() };
         let request = ClaimRequest {
             handlers: self.roster.names_of(&plan),
             limit: plan.limit,
@@ -283,7 +296,7 @@ impl Worker {
             now: self.surroundings.clock.now(),
         };
         let store = self.surroundings.store.clone();
-        Box::pin(async move { Answer::Claimed(plan, claim::claim(store, request).await) })
+        Box::pin(async move { Answer::Claimed(plan, claim::claim(store, request, asked).await) })
     }
 
     fn ask_for_unfinished(&self) -> BoxFuture<'static, Answer> {
@@ -326,26 +339,27 @@ impl Worker {
             self.counts.crashed += 1;
             self.tell(DispatchEvent::FoundCrashed(Box::new(crash)));
         }
-        self.roster.claimed(plan, count, now - haul.asked_at, now);
-        let leased_until = haul.asked_at + plan.lease;
+        self.roster.claimed(plan, count, now - haul.asked.at, now);
+        let leased_until = haul.asked.at + plan.lease;
         if self.phase != Phase::Working {
             let unused = haul.leased.into_iter().map(|(claimed, _)| claimed).collect();
             return self.hand_back(unused, leased_until);
         }
         for (claimed, found) in haul.leased {
-            self.take_on(claimed, found, haul.asked_at, leased_until);
+            self.take_on(claimed, found, &haul.asked, leased_until);
         }
     }
 
-    fn take_on(&mut self, claimed: Claimed, found: Found, leased_at: Instant, leased_until: Instant) {
+    fn take_on(&mut self, claimed: Claimed, found: Found, asked: &Asked, leased_until: Instant) {
         let Some((index, subscription)) = self.roster.find(&claimed.delivery.handler) else { return };
         let max_attempts = claim::max_attempts(&claimed.delivery, &subscription);
         let task = claim::task_for(&claimed.delivery, found, max_attempts);
         self.taken_on += u64::from(task != Task::Release);
         let needs_slot = matches!(task, Task::Run(_));
-        let assignment = Assignment { claimed, task, subscription, max_attempts, leased_until };
+        let time_steps = asked.steps.clone();
+        let assignment = Assignment { claimed, task, subscription, max_attempts, leased_until, time_steps };
         match needs_slot {
-            true => self.roster.enqueue(index, assignment, leased_at, Instant::now()),
+            true => self.roster.enqueue(index, assignment, asked.at, Instant::now()),
             false => self.execute(index, assignment, None),
         }
     }
@@ -460,9 +474,10 @@ impl Worker {
         }
     }
 
+    /// Which pauses hold is a question of the time, so that before that is known nothing is asked, and nothing is claimed.
     fn look_for_pauses_at(&self) -> Option<Instant> {
         let is_idle = self.has_nothing_to_do() && !self.roster.anyone_hungry();
-        self.pauses.next_read_at(is_idle).filter(|_| self.phase == Phase::Working)
+        self.pauses.next_read_at(is_idle).filter(|_| self.phase == Phase::Working && self.time.is_known())
     }
 
     fn look_for_pauses(&mut self) {
@@ -514,6 +529,23 @@ impl Worker {
         self.polling.unheard(Instant::now());
         if let Some(error) = self.wake_ups.lost(error) {
             self.tell(DispatchEvent::WakeUpsLost { error });
+        }
+    }
+
+    // ---- the time ----------------------------------------------------------------------------------------------
+
+    /// As long as nothing is known of the time nothing is claimed, and that is an outage.
+    fn time_heard(&mut self, measured: Measured) {
+        match self.time.heard(measured) {
+            Ok(TimeNews { skew, stepped_by_ms }) => {
+                if let Some(by_ms) = stepped_by_ms {
+                    self.tell(DispatchEvent::TimeStepped { by_ms });
+                }
+                if let Some(skew) = skew {
+                    self.tell(DispatchEvent::ClockDiffers { skew });
+                }
+            }
+            Err(error) => self.store_failed(error),
         }
     }
 

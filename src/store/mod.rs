@@ -39,7 +39,8 @@ pub type TransactionWork<'w> =
 /// An outbox store.
 ///
 /// # Time
-/// A store uses only the instants that it is given, never a server's or the host's clock.
+/// A store uses only the instants that it is given, never a server's or the host's clock. Leases are safe as far as
+/// all who use a store agree on the time, which is why they can ask it for one: [`server_time`](Store::server_time).
 ///
 /// # Durability
 /// When a call returns, its writes survive the loss of any minority of servers; every read that a decision rests on
@@ -64,6 +65,17 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// Compares what is there with what [`setup`](Store::setup) would create, and changes nothing. Empty when all is well.
     async fn check_setup(&self) -> Result<Vec<SetupFinding>>;
+
+    /// What time it is at the server that decides in this store, for whoever hands instants to the other calls; `None` where
+    /// there is none but this process. It was read at some moment between the call and the answer, and costs one round trip.
+    ///
+    /// Nothing that the store does rests on it: see "Time" above.
+    ///
+    /// # Errors
+    /// `Unavailable` also when the server that answers has ceased to be the one that decides.
+    async fn server_time(&self) -> Result<Option<Timestamp>> {
+        Ok(None)
+    }
 
     /// Releases connections. A call that is still running may fail.
     async fn close(&self);

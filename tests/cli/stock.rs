@@ -180,7 +180,8 @@ pub struct Running {
 }
 
 impl Running {
-    fn start(mut command: Command) -> Running {
+    /// Starts a command with a standard input that stays open.
+    pub fn start(mut command: Command) -> Running {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let runtime = Runtime::new().expect("a runtime");
         let _guard = runtime.enter();

@@ -8,6 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
+use relayctl::clock::Clock;
 use relayctl::model::{
     Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Pause,
     Selection, Statistics, Timestamp, TrippedBreaker,
@@ -59,6 +60,14 @@ pub struct FaultyStore {
     pub pauses_fail: AtomicBool,
     /// How often that was asked for.
     pub pauses_read: AtomicUsize,
+    /// The clock of its server, if it has one.
+    pub server_clock: Mutex<Option<Arc<dyn Clock>>>,
+    /// Nobody can tell what time it is there.
+    pub time_fails: AtomicBool,
+    /// How often that was asked for.
+    pub time_asked: AtomicUsize,
+    /// How long it takes to tell.
+    pub telling_time_takes: Mutex<Duration>,
     /// Alive as often as somebody listens, beside this one.
     pub listener: Arc<()>,
 }
@@ -143,6 +152,13 @@ impl Store for FaultyStore {
         self.renewals.fetch_add(settlements.iter().filter(is_renewal).count(), Ordering::SeqCst);
         self.check(&self.answers_are_lost)?;
         Ok(fenced)
+    }
+
+    async fn server_time(&self) -> Result<Option<Timestamp>> {
+        self.time_asked.fetch_add(1, Ordering::SeqCst);
+        self.check(&self.time_fails)?;
+        take(&self.telling_time_takes).await;
+        Ok(self.server_clock.lock().unwrap().as_ref().map(|clock| clock.now()))
     }
 
     fn location(&self) -> String {

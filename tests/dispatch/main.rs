@@ -17,5 +17,6 @@ mod preparing;
 mod settling;
 mod stop_when;
 mod support;
+mod time;
 mod transactional;
 mod wake_ups;

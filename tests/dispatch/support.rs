@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use relayctl::clock::{Clock, ManualClock};
+use relayctl::clock::{Clock, ManualClock, ServerClock};
 use relayctl::dispatch::{
     Counts, DispatchEvent, DispatchOptions, Dispatcher, Finished, Signals, StopWhen, Subscription,
 };
@@ -106,10 +106,18 @@ impl Bench {
         subscriptions: Vec<Subscription>,
         options: DispatchOptions,
     ) -> Worker {
-        let dispatcher = Dispatcher::new(self.store.clone(), clock, subscriptions, options).unwrap();
-        let (signals, (sender, events)) = (Signals::default(), mpsc::channel(64));
-        let running = tokio::spawn(dispatcher.run(signals.clone(), sender));
-        Worker { signals, events, running }
+        Worker::start(Dispatcher::new(self.store.clone(), clock, subscriptions, options).unwrap())
+    }
+
+    /// A worker that keeps its clock set by the store's server.
+    pub fn start_keeping_time(
+        &self,
+        clock: ServerClock,
+        subscriptions: Vec<Subscription>,
+        options: DispatchOptions,
+    ) -> Worker {
+        let dispatcher = Dispatcher::new(self.store.clone(), self.clock.clone(), subscriptions, options);
+        Worker::start(dispatcher.unwrap().keeping_time(clock))
     }
 
     /// Runs a worker to its end; returns its counts and everything that it told.
@@ -146,6 +154,12 @@ pub struct Worker {
 }
 
 impl Worker {
+    fn start(dispatcher: Dispatcher) -> Worker {
+        let (signals, (sender, events)) = (Signals::default(), mpsc::channel(64));
+        let running = tokio::spawn(dispatcher.run(signals.clone(), sender));
+        Worker { signals, events, running }
+    }
+
     /// The next event for which `pick` has an answer.
     pub async fn next<T>(&mut self, mut pick: impl FnMut(DispatchEvent) -> Option<T>) -> T {
         let search = async {

@@ -32,5 +32,6 @@ mod purge;
 mod repair;
 mod setup;
 mod statistics;
+mod time;
 mod transactions;
 mod wake_up;

@@ -59,7 +59,7 @@ pub async fn with_progress<T>(
         let more = count.saturating_sub(progress.done());
         progress.add(more);
     };
-    work(Control { clock: &**context.clock(), cancel: stop, progress: &show }).await
+    work(Control { clock: context.clock(), cancel: stop, progress: &show }).await
 }
 
 /// A report as a program reads it.

@@ -47,14 +47,14 @@ pub struct Args {
 /// Those that come before anything was changed.
 pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> CliResult<Exit> {
     let reason = args.reason.clone().unwrap_or_else(|| format!("buried by {}", operator()));
-    let command = Command {
+    let command_at = |now| Command {
         name: "bury",
         verb: Verb { infinitive: "bury", past: "buried" },
         repair: Repair::Bury { reason: reason.clone() },
         reason: Some(&reason),
-        now: context.now(),
+        now,
     };
-    selection::run(context, &args.selection, &command, stop).await
+    selection::run(context, &args.selection, command_at, stop).await
 }
 
 /// Who gives the command: `user@host`, as far as the system knows.

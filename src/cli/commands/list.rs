@@ -79,18 +79,21 @@ impl Args {
     }
 
     /// One more than the limit is asked for, to know whether there are more.
-    fn query(&self, now: Timestamp) -> CliResult<ListQuery> {
-        let query = ListQuery {
+    fn query(&self, now: Timestamp) -> ListQuery {
+        ListQuery {
             filter: self.filter.resolve(now),
             sort: self.sort,
             descending: self.reverse,
             after: self.cursor.clone(),
             limit: self.limit().map(|limit| limit.saturating_add(1)),
-        };
-        query.check_cursor().map_err(|error| {
+        }
+    }
+
+    /// What can be told before anything is asked of the store.
+    fn check(&self, now: Timestamp) -> CliResult {
+        self.query(now).check_cursor().map_err(|error| {
             CliError::usage(error.to_string()).with_hint("repeat the options of the listing that printed it")
-        })?;
-        Ok(query)
+        })
     }
 }
 
@@ -99,8 +102,9 @@ impl Args {
 /// # Errors
 /// Those of the store and of standard output. What was printed before one is still valid in its format.
 pub async fn run(context: &Context, args: &Args, interrupts: &Interrupts) -> CliResult<Exit> {
-    let query = args.query(context.now())?;
+    args.check(context.now())?;
     let store = interrupts.stops(context.store()).await?;
+    let query = args.query(context.now());
     let mut rows = store.list(&query);
     let mut pour = Pour::new(context, args.limit());
     let result = loop {

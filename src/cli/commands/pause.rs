@@ -68,8 +68,8 @@ struct Document<'a> {
 /// When the end has passed already, and those of the store.
 pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     context.require_writable("pause")?;
-    let wanted = wanted(context, args)?;
     context.require_schema().await?;
+    let wanted = wanted(context, args)?;
     let store = context.store().await?;
     let report = ops::pause(store.as_ref(), wanted.clone(), args.dry_run).await?;
     let pause = report.now.as_ref().unwrap_or(&wanted);

@@ -18,7 +18,7 @@ use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 use crate::config::handlers::HandlersFile;
-use crate::model::{Appended, EventId, InvalidInput, NewEvent, Timestamp, json, with_handlers};
+use crate::model::{Appended, EventId, InvalidInput, NewEvent, json, with_handlers};
 
 use input::Input;
 use told::Telling;
@@ -172,9 +172,9 @@ pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> Cl
         }
         None => {
             let prepare = async {
-                let event = read_event(args, &receivers, context.now()).await?;
+                let event = read_event(args, &receivers).await?;
                 context.require_schema().await?;
-                Ok(event)
+                Ok(NewEvent { available_at: args.when.resolve(context.now()), ..event })
             };
             let event = before_any_change(stop, prepare).await?;
             publish_one(context, event).await
@@ -204,7 +204,7 @@ fn sentence(appended: &Appended) -> String {
     }
 }
 
-async fn read_event(args: &Args, receivers: &Receivers, now: Timestamp) -> CliResult<NewEvent> {
+async fn read_event(args: &Args, receivers: &Receivers) -> CliResult<NewEvent> {
     if args.payload == "-" && args.metadata.as_deref() == Some("-") {
         return Err(CliError::usage("payload and metadata cannot both come from standard input"));
     }
@@ -221,7 +221,6 @@ async fn read_event(args: &Args, receivers: &Receivers, now: Timestamp) -> CliRe
     event.correlation_id.clone_from(&args.correlation_id);
     event.causation_id.clone_from(&args.causation_id);
     event.aggregate_id.clone_from(&args.aggregate_id);
-    event.available_at = args.when.resolve(now);
     event.max_attempts = args.max_attempts.map(NonZeroU32::get);
     let event = with_handlers(event, &|event_type| receivers.of_type(event_type)).map_err(nobody)?;
     event.checked().map_err(refused)

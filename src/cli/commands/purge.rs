@@ -89,22 +89,22 @@ fn is_routine(request: &PurgeRequest, now: Timestamp) -> bool {
 /// # Errors
 /// Those that come before anything was deleted.
 pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> CliResult<Exit> {
-    let now = context.now();
-    let request = args.request(now);
     if !args.dry_run {
         context.require_writable("purge")?;
     }
     let prepare = async {
         context.require_schema().await?;
         let store = &**context.store().await?;
-        Ok((store, PurgePlan::new(store, request).await?))
+        let now = context.now();
+        Ok((store, now, PurgePlan::new(store, args.request(now)).await?))
     };
-    let (store, plan) = before_any_change(stop, prepare).await?;
+    let (store, now, plan) = before_any_change(stop, prepare).await?;
     let amount = args.max().map_or(plan.matched(), |max| max.min(plan.matched()));
     if args.dry_run {
         let deliveries = BulkReport::about(plan.matched());
         return finish(context, args, PurgeReport { deliveries, events: 0 });
     }
+    let request = args.request(now);
     if !is_routine(&request, now) {
         ask(context, &question(&request, amount), amount)?;
     }

@@ -51,13 +51,12 @@ pub struct Args {
 /// # Errors
 /// Those that come before anything was changed.
 pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> CliResult<Exit> {
-    let now = context.now();
-    let command = Command {
+    let command_at = |now| Command {
         name: "requeue",
         verb: Verb { infinitive: "requeue", past: "requeued" },
         repair: Repair::Requeue { available_at: args.when.resolve(now).unwrap_or(now) },
         reason: args.reason.as_deref(),
         now,
     };
-    selection::run(context, &args.selection, &command, stop).await
+    selection::run(context, &args.selection, command_at, stop).await
 }

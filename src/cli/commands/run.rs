@@ -85,6 +85,9 @@ const LOG_QUEUE: usize = 256;
 /// tries in vain, up to 10m; the handlers file can say otherwise, and set a rate. What `relayctl pause` paused is not
 /// taken at all. --once ends without waiting for either; --until-empty waits.
 ///
+/// Leases, retries and the log go by the clock of the store's server. That this host's own clock differs is warned about, and
+/// changes nothing.
+///
 /// SIGTERM or SIGINT: take on nothing new, let commands end by themselves for as long as --grace says, then stop them.
 /// A second signal stops them at once. Deliveries whose command was stopped are given back without losing an attempt.
 #[derive(Debug, clap::Args)]
@@ -231,14 +234,16 @@ async fn work(
     let strangers = handlers.strangers();
     let origin = handlers.origin();
     let (subscriptions, notes) = handlers.into_subscriptions();
-    let dispatcher = Dispatcher::new(store, context.clock().clone(), subscriptions, args.options())
-        .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
+    let clock = context.clock().clone();
+    let dispatcher = Dispatcher::new(store, Arc::new(clock.clone()), subscriptions, args.options())
+        .map_err(|error| CliError::usage(format!("{origin}{error}")))?
+        .keeping_time(clock.clone());
     let (sender, events) = mpsc::channel(LOG_QUEUE);
     let log = Arc::new(Log {
         format: args.log_format,
         verbosity: context.ui().verbosity(),
         has_color: context.ui().error_has_color(),
-        clock: context.clock().clone(),
+        clock: Arc::new(clock),
     });
     // Standard error can block, as when a terminal is paused: the worker must not.
     let listening = tokio::task::spawn_blocking({

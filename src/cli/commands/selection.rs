@@ -68,32 +68,40 @@ pub struct Command<'a> {
     pub now: Timestamp,
 }
 
-/// Runs a repair.
+/// Runs the repair that `command_at` makes of the time at which it is given.
 ///
 /// # Errors
 /// Those that come before anything was changed; later ones are part of the report.
-pub async fn run(
+pub async fn run<'a>(
     context: &Context,
     args: &SelectionArgs,
-    command: &Command<'_>,
+    command_at: impl Fn(Timestamp) -> Command<'a>,
     stop: &CancellationToken,
 ) -> CliResult<Exit> {
-    let by_filter = args.ids.is_empty();
-    let filter = args.filter.resolve(command.now);
-    match (by_filter, filter.is_empty()) {
-        (true, true) => return Err(nothing_selected(command.name)),
-        (false, false) => return Err(selected_twice(command.name)),
-        _ => {}
-    }
-    let plan = RepairPlan::new(&filter, command.repair.clone(), command.now);
-    let plan = if by_filter { Some(plan.map_err(inapplicable)?) } else { None };
+    // What is wrong whatever the time is told before anything is asked of the store, which knows the time.
+    let command = command_at(context.now());
+    plan(args, &command)?;
     if !args.dry_run {
         context.require_writable(command.name)?;
     }
     before_any_change(stop, context.require_schema()).await?;
-    match plan {
-        Some(plan) => by_plan(context, args, command, plan, stop).await,
-        None => by_ids(context, args, command, stop).await,
+    let command = command_at(context.now());
+    match plan(args, &command)? {
+        Some(plan) => by_plan(context, args, &command, plan, stop).await,
+        None => by_ids(context, args, &command, stop).await,
+    }
+}
+
+/// What to do by filter; `None` when the deliveries are named one by one.
+fn plan(args: &SelectionArgs, command: &Command<'_>) -> CliResult<Option<RepairPlan>> {
+    let filter = args.filter.resolve(command.now);
+    match (args.ids.is_empty(), filter.is_empty()) {
+        (true, true) => Err(nothing_selected(command.name)),
+        (false, false) => Err(selected_twice(command.name)),
+        (false, true) => Ok(None),
+        (true, false) => {
+            RepairPlan::new(&filter, command.repair.clone(), command.now).map(Some).map_err(inapplicable)
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use mongodb::{Client, Database};
 use super::MongoOptions;
 use super::error::{Cause, classify, standalone};
 use super::names::{check_database, check_prefix};
+use crate::model::Timestamp;
 use crate::store::{ErrorKind, Result, StoreError};
 
 /// Options that Node services have in their URL and that no other driver reads.
@@ -91,13 +92,33 @@ async fn within<T>(
 
 async fn hello(client: &Client) -> mongodb::error::Result<Document> {
     // A command that needs the user's rights makes sure that they are looked at.
-    client.database("admin").run_command(doc! { "hello": 1 }).await
+    client.database("admin").run_command(doc! { "hello": 1 }).selection_criteria(primary()).await
 }
 
 /// Makes sure that the deployment behind `database` can do transactions.
 pub(super) async fn check_deployment(database: &Database) -> Result<()> {
     let reply = hello(database.client()).await.map_err(|error| classify("connecting", error))?;
     has_transactions(&reply)
+}
+
+/// What time it is at the primary, or at the router of a sharded cluster. A server that was the primary a moment ago may still
+/// be asked: its clock counts no more.
+pub(super) async fn server_time(database: &Database) -> Result<Timestamp> {
+    time_of(&hello(database.client()).await.map_err(|error| classify("asking for the time", error))?)
+}
+
+fn time_of(hello: &Document) -> Result<Timestamp> {
+    if !hello.get_bool("isWritablePrimary").unwrap_or(false) {
+        let message = "asking for the time failed: the server is not the primary any more";
+        return Err(StoreError::new(ErrorKind::Unavailable, message));
+    }
+    match hello.get_datetime("localTime") {
+        Ok(time) => Ok(Timestamp::from_millis(time.timestamp_millis())),
+        Err(_) => {
+            let message = "asking for the time failed: the server's answer to `hello` has no localTime";
+            Err(StoreError::new(ErrorKind::Misconfigured, message))
+        }
+    }
 }
 
 fn has_transactions(hello: &Document) -> Result<()> {
@@ -260,6 +281,18 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::Invalid, "{shown}");
             assert!(!shown.contains("s3c"), "{shown}");
         }
+    }
+
+    #[test]
+    fn the_time_is_that_of_the_primary_alone() {
+        let hello = |is_primary: bool| {
+            let time = mongodb::bson::DateTime::from_millis(1_764_528_000_120);
+            doc! { "isWritablePrimary": is_primary, "localTime": time }
+        };
+        assert_eq!(time_of(&hello(true)).unwrap(), Timestamp::from_millis(1_764_528_000_120));
+        assert_eq!(time_of(&hello(false)).unwrap_err().kind(), ErrorKind::Unavailable);
+        let silent = time_of(&doc! { "isWritablePrimary": true }).unwrap_err();
+        assert_eq!(silent.kind(), ErrorKind::Misconfigured);
     }
 
     #[tokio::test]

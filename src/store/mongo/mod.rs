@@ -291,6 +291,10 @@ impl Store for MongoStore {
         schema::check(&self.database, &self.names).await
     }
 
+    async fn server_time(&self) -> Result<Option<Timestamp>> {
+        connect::server_time(&self.database).await.map(Some)
+    }
+
     async fn close(&self) {
         self.client().clone().shutdown().immediate(true).await;
     }

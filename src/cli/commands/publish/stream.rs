@@ -47,7 +47,7 @@ pub async fn publish(
     // Where each event is shown on the terminal that is progress enough, and a bar would tear it.
     let is_shown = context.ui().format().is_machine() && context.ui().output_is_terminal();
     let report = if is_shown {
-        work(Control { clock: &**context.clock(), cancel: stop, progress: &silent }).await
+        work(Control { clock: context.clock(), cancel: stop, progress: &silent }).await
     } else {
         let lines = input.count_lines().await;
         with_progress(context, stop, "published", lines, work).await
