@@ -8,7 +8,7 @@
 //! | room | what it holds | may use |
 //! |---|---|---|
 //! | [`model`] | events, deliveries, transitions, retry policies, filters: pure | nothing |
-//! | [`clock`] | the one place that reads wall time | `model` |
+//! | [`clock`] | the one place that reads wall time; the clock that the store's server sets | `model` |
 //! | [`store`] | the [`Store`](store::Store) contract and its backends | `model` |
 //! | [`ops`] | what an operator means: plan and apply | `model`, `clock`, `store` |
 //! | [`handler`] | the [`Handler`](handler::Handler) trait and shell commands | `model`, `clock`, `store`'s `Transaction` and what it does |
