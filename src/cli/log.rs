@@ -12,7 +12,7 @@ use super::render::text::{fit, visible};
 use super::ui::{Meaning, Verbosity};
 use crate::clock::Clock;
 use crate::config::redact;
-use crate::dispatch::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
+use crate::dispatch::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Resubscription, Verdict};
 use crate::handler::Outcome;
 use crate::handler::lines::{ChildNews, ChildNote};
 use crate::model::{Failure, Pause, Status, Timestamp, short_duration};
@@ -38,6 +38,15 @@ enum Level {
     Info,
     Warn,
     Error,
+}
+
+/// Why a worker goes on with the handlers that it has.
+#[derive(Debug)]
+pub enum Unchanged {
+    /// The new ones cannot be used: what is wrong with which.
+    Refused(String),
+    /// It was not even tried.
+    Ignored(&'static str),
 }
 
 /// Where and how a worker's events are written.
@@ -69,6 +78,29 @@ impl Log {
             LogFormat::Json => json_line(JsonEvent::Warning { message: text }, Level::Warn, now),
         };
         let _ = io::stderr().write_all(line.as_bytes());
+    }
+
+    /// Writes why the worker goes on with the handlers that it has, although it was told to read their file again.
+    pub fn write_unchanged(&self, unchanged: &Unchanged) {
+        let _ = io::stderr().write_all(self.unchanged_line(unchanged, self.clock.now()).as_bytes());
+    }
+
+    fn unchanged_line(&self, unchanged: &Unchanged, now: Timestamp) -> String {
+        match (self.format, unchanged) {
+            (LogFormat::Human, Unchanged::Refused(error)) => {
+                let rest = format!("{}; the handlers stay as they were", one_line(error));
+                self.human_line(now, Meaning::Error, "refused", &rest)
+            }
+            (LogFormat::Human, Unchanged::Ignored(why)) => {
+                self.human_line(now, Meaning::Warning, "ignored", &format!("SIGHUP, as {why}"))
+            }
+            (LogFormat::Json, Unchanged::Refused(error)) => {
+                json_line(JsonEvent::ReloadRefused { error: redact(error) }, Level::Error, now)
+            }
+            (LogFormat::Json, Unchanged::Ignored(why)) => {
+                json_line(JsonEvent::ReloadIgnored { reason: why }, Level::Warn, now)
+            }
+        }
     }
 
     /// Writes what a child has to say to standard error.
@@ -139,6 +171,7 @@ fn level_of(event: &DispatchEvent) -> Level {
         | DispatchEvent::Resumed { .. }
         | DispatchEvent::BreakerHalfOpened { .. }
         | DispatchEvent::BreakerClosed { .. }
+        | DispatchEvent::Resubscribed(_)
         | DispatchEvent::Draining { .. }
         | DispatchEvent::Stopping { .. }
         | DispatchEvent::Stopped { .. } => Level::Info,
@@ -202,6 +235,7 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
             let rest = format!("{}  closed after {}", visible(handler), short_duration(*after));
             (Meaning::Plain, "breaker", rest)
         }
+        DispatchEvent::Resubscribed(change) => (Meaning::Plain, "reloaded", words_for_change(change)),
         DispatchEvent::Draining { running: 0, .. } => (Meaning::Plain, "draining", "nothing runs".to_owned()),
         DispatchEvent::Draining { running, grace } => {
             let rest = format!(
@@ -262,6 +296,15 @@ fn words_for_pause(pause: &Pause) -> String {
     let until = pause.paused_until.map(|until| format!(" until {}", seconds(until))).unwrap_or_default();
     let reason = pause.reason.as_deref().map(|reason| format!(": {}", one_line(reason))).unwrap_or_default();
     format!("{}{until} by {}{reason}", visible(&pause.handler), visible(&pause.by))
+}
+
+fn words_for_change(change: &Resubscription) -> String {
+    let unchanged = change.unchanged.len();
+    let named = [("added", &change.added), ("changed", &change.changed), ("removed", &change.removed)];
+    let named = named.into_iter().filter(|(_, names)| !names.is_empty());
+    let named = named.map(|(word, names)| format!("{word} {}", visible(&names.join(", "))));
+    let rest = (unchanged > 0 || change.is_empty()).then(|| format!("{unchanged} unchanged"));
+    named.chain(rest).collect::<Vec<_>>().join("; ")
 }
 
 /// The first and the last line of an error: the first says how it ended, the last one usually what is wrong.
@@ -342,6 +385,9 @@ enum JsonEvent<'a> {
     BreakerOpened { handler: &'a str, failures: u32, pause_ms: u64, error: String },
     BreakerHalfOpened { handler: &'a str },
     BreakerClosed { handler: &'a str, after_ms: u64 },
+    Reloaded { added: &'a [String], changed: &'a [String], removed: &'a [String], unchanged: &'a [String] },
+    ReloadRefused { error: String },
+    ReloadIgnored { reason: &'a str },
     Draining { running: usize, grace_ms: u64 },
     Stopping { running: usize },
     Stopped(JsonCounts),
@@ -443,6 +489,9 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
         DispatchEvent::BreakerHalfOpened { handler } => JsonEvent::BreakerHalfOpened { handler },
         DispatchEvent::BreakerClosed { handler, after } => {
             JsonEvent::BreakerClosed { handler, after_ms: millis(*after) }
+        }
+        DispatchEvent::Resubscribed(Resubscription { added, removed, changed, unchanged }) => {
+            JsonEvent::Reloaded { added, changed, removed, unchanged }
         }
         DispatchEvent::Draining { running, grace } => {
             JsonEvent::Draining { running: *running, grace_ms: millis(*grace) }

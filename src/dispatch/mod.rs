@@ -5,7 +5,8 @@
 //! a task of its own (`executor`) with its time-out and its lease; outcomes of all of them reach the store through one
 //! queue (`settler`), which writes together what came together. While there is nothing to do the store may wake the
 //! worker (`wake`). A handler that an operator paused, that keeps failing, or that has a rate is held back at its gate
-//! (`gate`); pauses are read, and breakers reported, beside the work (`controls`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
+//! (`gate`); pauses are read, and breakers reported, beside the work (`controls`). While it runs it can be given other handlers
+//! (`handle`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
 
 mod attempt;
 mod backoff;
@@ -16,6 +17,7 @@ mod controls;
 mod event;
 mod executor;
 mod gate;
+mod handle;
 mod health;
 mod on_dead;
 mod pace;
@@ -29,7 +31,6 @@ mod transactional;
 mod wake;
 mod worker;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -40,8 +41,11 @@ use crate::clock::Clock;
 use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
+use handle::Request;
+
 pub use breaker::BreakerPolicy;
 pub use event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
+pub use handle::{DispatcherHandle, ResubscribeError, Resubscription};
 pub use subscription::{Limits, MIN_LEASE, Subscription};
 
 /// When a worker ends by itself.
@@ -107,6 +111,8 @@ pub struct Dispatcher {
     clock: Arc<dyn Clock>,
     subscriptions: Vec<Arc<Subscription>>,
     options: DispatchOptions,
+    handle: DispatcherHandle,
+    requests: mpsc::UnboundedReceiver<Request>,
 }
 
 impl Dispatcher {
@@ -121,27 +127,22 @@ impl Dispatcher {
         subscriptions: Vec<Subscription>,
         options: DispatchOptions,
     ) -> Result<Self, InvalidInput> {
-        if subscriptions.is_empty() {
-            return Err(InvalidInput::new("handlers", "there has to be at least one"));
-        }
+        handle::check(&[], &subscriptions)?;
         if options.concurrency == Some(0) {
             return Err(InvalidInput::new("concurrency", "must be at least 1"));
         }
         if options.poll_interval.is_zero() {
             return Err(InvalidInput::new("poll interval", "must be more than zero"));
         }
-        let mut seen = HashSet::new();
-        for subscription in &subscriptions {
-            subscription.check()?;
-            if !seen.insert(subscription.handler()) {
-                return Err(InvalidInput::new(
-                    format!("handler {}", subscription.handler()),
-                    "is there twice",
-                ));
-            }
-        }
         let subscriptions = subscriptions.into_iter().map(Arc::new).collect();
-        Ok(Dispatcher { store, clock, subscriptions, options })
+        let (sender, requests) = mpsc::unbounded_channel();
+        let handle = DispatcherHandle::new(sender);
+        Ok(Dispatcher { store, clock, subscriptions, options, handle, requests })
+    }
+
+    /// For those who have something to ask of the worker while it runs.
+    pub fn handle(&self) -> DispatcherHandle {
+        self.handle.clone()
     }
 
     /// Works until a signal or [`DispatchOptions::stop_when`] ends it, and until the outcome of everything that it took
