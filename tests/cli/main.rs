@@ -18,6 +18,7 @@ mod pause;
 mod publish;
 mod purge;
 mod recover;
+mod reload;
 mod repair;
 mod run;
 mod setup;
