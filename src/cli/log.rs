@@ -12,7 +12,7 @@ use super::render::text::{fit, visible};
 use super::ui::{Meaning, Verbosity};
 use crate::clock::{Clock, Skew};
 use crate::config::redact;
-use crate::dispatch::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
+use crate::dispatch::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Resubscription, Verdict};
 use crate::handler::Outcome;
 use crate::handler::lines::{ChildNews, ChildNote};
 use crate::model::{Failure, Pause, Status, Timestamp, short_duration};
@@ -38,6 +38,15 @@ enum Level {
     Info,
     Warn,
     Error,
+}
+
+/// Why a worker goes on with the handlers that it has.
+#[derive(Debug)]
+pub enum Unchanged {
+    /// The new ones cannot be used: what is wrong with which.
+    Refused(String),
+    /// It was not even tried.
+    Ignored(&'static str),
 }
 
 /// Where and how a worker's events are written.
@@ -70,6 +79,29 @@ impl Log {
             LogFormat::Json => json_line(JsonEvent::Warning { message: text }, Level::Warn, now),
         };
         let _ = io::stderr().write_all(line.as_bytes());
+    }
+
+    /// Writes why the worker goes on with the handlers that it has, although it was told to read their file again.
+    pub fn write_unchanged(&self, unchanged: &Unchanged) {
+        let _ = io::stderr().write_all(self.unchanged_line(unchanged, self.clock.now()).as_bytes());
+    }
+
+    fn unchanged_line(&self, unchanged: &Unchanged, now: Timestamp) -> String {
+        match (self.format, unchanged) {
+            (LogFormat::Human, Unchanged::Refused(error)) => {
+                let rest = format!("{}; the handlers stay as they were", one_line(error));
+                self.human_line(now, Meaning::Error, "refused", &rest)
+            }
+            (LogFormat::Human, Unchanged::Ignored(why)) => {
+                self.human_line(now, Meaning::Warning, "ignored", &format!("SIGHUP, as {why}"))
+            }
+            (LogFormat::Json, Unchanged::Refused(error)) => {
+                json_line(JsonEvent::ReloadRefused { error: redact(error) }, Level::Error, now)
+            }
+            (LogFormat::Json, Unchanged::Ignored(why)) => {
+                json_line(JsonEvent::ReloadIgnored { reason: why }, Level::Warn, now)
+            }
+        }
     }
 
     /// Writes what a child has to say to standard error.
@@ -142,6 +174,7 @@ fn level_of(event: &DispatchEvent) -> Level {
         | DispatchEvent::Resumed { .. }
         | DispatchEvent::BreakerHalfOpened { .. }
         | DispatchEvent::BreakerClosed { .. }
+        | DispatchEvent::Resubscribed(_)
         | DispatchEvent::Draining { .. }
         | DispatchEvent::Stopping { .. }
         | DispatchEvent::Stopped { .. } => Level::Info,
@@ -207,6 +240,7 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
         }
         DispatchEvent::ClockDiffers { skew } => (Meaning::Warning, "clock", words_for_skew(skew)),
         DispatchEvent::TimeStepped { by_ms } => (Meaning::Warning, "clock", words_for_step(*by_ms)),
+        DispatchEvent::Resubscribed(change) => (Meaning::Plain, "reloaded", words_for_change(change)),
         DispatchEvent::Draining { running: 0, .. } => (Meaning::Plain, "draining", "nothing runs".to_owned()),
         DispatchEvent::Draining { running, grace } => {
             let rest = format!(
@@ -280,6 +314,15 @@ fn words_for_step(by_ms: i64) -> String {
     format!(
         "the server's went {direction} by {by}: it was set, or another has taken over; leases are renewed{then}"
     )
+}
+
+fn words_for_change(change: &Resubscription) -> String {
+    let unchanged = change.unchanged.len();
+    let named = [("added", &change.added), ("changed", &change.changed), ("removed", &change.removed)];
+    let named = named.into_iter().filter(|(_, names)| !names.is_empty());
+    let named = named.map(|(word, names)| format!("{word} {}", visible(&names.join(", "))));
+    let rest = (unchanged > 0 || change.is_empty()).then(|| format!("{unchanged} unchanged"));
+    named.chain(rest).collect::<Vec<_>>().join("; ")
 }
 
 /// The first and the last line of an error: the first says how it ended, the last one usually what is wrong.
@@ -362,6 +405,9 @@ enum JsonEvent<'a> {
     BreakerClosed { handler: &'a str, after_ms: u64 },
     ClockDiffers { ahead_ms: i64 },
     TimeStepped { by_ms: i64 },
+    Reloaded { added: &'a [String], changed: &'a [String], removed: &'a [String], unchanged: &'a [String] },
+    ReloadRefused { error: String },
+    ReloadIgnored { reason: &'a str },
     Draining { running: usize, grace_ms: u64 },
     Stopping { running: usize },
     Stopped(JsonCounts),
@@ -466,6 +512,9 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
         }
         DispatchEvent::ClockDiffers { skew } => JsonEvent::ClockDiffers { ahead_ms: skew.ahead_ms },
         DispatchEvent::TimeStepped { by_ms } => JsonEvent::TimeStepped { by_ms: *by_ms },
+        DispatchEvent::Resubscribed(Resubscription { added, removed, changed, unchanged }) => {
+            JsonEvent::Reloaded { added, changed, removed, unchanged }
+        }
         DispatchEvent::Draining { running, grace } => {
             JsonEvent::Draining { running: *running, grace_ms: millis(*grace) }
         }

@@ -42,7 +42,7 @@ pub(super) enum Turn {
     Opened(Trip),
     /// One delivery at a time may try.
     HalfOpened,
-    /// A success after so long.
+    /// A success after so long, or the end of the breaker itself.
     Closed { after: Duration },
 }
 
@@ -107,16 +107,26 @@ impl Breaker {
     /// Any success closes it, also one that began before it opened. A failure that did so extends nothing.
     pub(super) fn ended(&mut self, ending: Ending, now: Instant) -> Option<Turn> {
         match (ending, self.state) {
-            (Ending::Well, state) => self.succeeded(state, now),
+            (Ending::Well, _) => self.close(now),
             (Ending::Badly { error }, state) => self.failed(error, state, now),
         }
     }
 
-    fn succeeded(&mut self, state: State, now: Instant) -> Option<Turn> {
+    /// Its handler is another one now, with this policy. Where it is open a probe may pass at once, since the handler may
+    /// have been changed for that very reason, and the pauses begin anew.
+    pub(super) fn redefine(&mut self, policy: BreakerPolicy) -> Option<Turn> {
+        self.limit = policy.failures;
+        self.backoff = Backoff::new(policy.pause, policy.max);
+        let State::Open { since, .. } = self.state else { return None };
+        self.state = State::HalfOpen { since };
+        Some(Turn::HalfOpened)
+    }
+
+    /// It holds nothing back any more.
+    pub(super) fn close(&mut self, now: Instant) -> Option<Turn> {
         self.failures = 0;
         self.backoff.reset();
-        self.state = State::Closed;
-        match state {
+        match std::mem::replace(&mut self.state, State::Closed) {
             State::Closed => None,
             State::Open { since, .. } | State::HalfOpen { since } => {
                 Some(Turn::Closed { after: now - since })
@@ -201,5 +211,17 @@ mod tests {
         assert_eq!(breaker.opens_up_at(), Some(now + SECOND));
         let closed = breaker.ended(Ending::Well, now + SECOND / 2);
         assert_eq!((closed, breaker.most()), (Some(Turn::Closed { after: SECOND / 2 }), usize::MAX));
+    }
+
+    #[test]
+    fn another_handler_is_probed_at_once_and_fails_by_its_own_policy() {
+        let (mut breaker, now) = breaker();
+        assert_eq!(breaker.redefine(BreakerPolicy::default()), None);
+        (0..10).for_each(|_| drop(breaker.ended(badly(), now)));
+        assert_eq!(breaker.opens_up_at(), Some(now + 30 * SECOND));
+        let policy = BreakerPolicy { failures: 3, pause: 2 * SECOND, max: 9 * SECOND };
+        assert_eq!((breaker.redefine(policy), breaker.most()), (Some(Turn::HalfOpened), 1));
+        assert_eq!((breaker.redefine(policy), breaker.most()), (None, 1));
+        assert_eq!(pause_after_failure(&mut breaker, now), Some(2 * SECOND));
     }
 }

@@ -23,6 +23,12 @@ impl Bucket {
         Bucket { capacity, each, full_at: now }
     }
 
+    /// One with another rate. What has to be waited for is waited for, but no longer than until the new one is full.
+    pub(super) fn with_rate(&self, rate: Rate, now: Instant) -> Self {
+        let new = Bucket::new(rate, now);
+        Bucket { full_at: self.full_at.min(now + new.each * new.capacity), ..new }
+    }
+
     /// How many may start now.
     pub(super) fn tokens(&self, now: Instant) -> usize {
         let missing = self.full_at.saturating_duration_since(now).as_nanos().div_ceil(self.each.as_nanos());
@@ -61,6 +67,18 @@ mod tests {
             assert_eq!(bucket.tokens(now), 0);
         }
         assert_eq!(now - began, Duration::from_millis(2_400));
+    }
+
+    #[test]
+    fn another_rate_lets_nothing_start_that_the_old_one_would_not() {
+        let (mut slow, now) = bucket("1/m");
+        slow.take(now);
+        let quick = slow.with_rate("100/s".parse().unwrap(), now);
+        assert_eq!((quick.tokens(now), quick.next_at(now)), (0, Some(now + Duration::from_millis(10))));
+        let (mut quick, now) = bucket("100/s");
+        quick.take(now);
+        let slow = quick.with_rate("1/m".parse().unwrap(), now);
+        assert_eq!((slow.tokens(now), slow.next_at(now)), (0, Some(now + Duration::from_millis(10))));
     }
 
     #[test]

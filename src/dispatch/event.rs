@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::handle::Resubscription;
 use crate::clock::Skew;
 use crate::handler::Outcome;
 use crate::model::{Delivery, DeliveryId, EventId, Failure, Pause, Timestamp};
@@ -81,7 +82,7 @@ pub enum DispatchEvent {
         /// The handler.
         handler: String,
     },
-    /// A handler that kept failing has succeeded.
+    /// A handler that kept failing has succeeded, or has no breaker any more.
     BreakerClosed {
         /// The handler.
         handler: String,
@@ -100,6 +101,8 @@ pub enum DispatchEvent {
         /// Milliseconds forward, or back where it is negative.
         by_ms: i64,
     },
+    /// The worker has other handlers, or was asked to and they are the same.
+    Resubscribed(Resubscription),
     /// The worker takes on nothing new and lets what runs go on for a while.
     Draining {
         /// Deliveries that run.

@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::attempt::{self, Conclusion};
 use super::backoff::Backoff;
@@ -55,9 +56,11 @@ pub(super) struct Assignment {
 #[derive(Debug)]
 pub(super) struct Slot {
     handler: usize,
+    subscription: Arc<Subscription>,
     since: Instant,
     ending: Option<Ending>,
     freed: mpsc::UnboundedSender<Freed>,
+    _attempt: TaskTrackerToken,
 }
 
 /// A slot that is free again.
@@ -65,6 +68,8 @@ pub(super) struct Slot {
 pub(super) struct Freed {
     /// The handler's place in the roster.
     pub(super) handler: usize,
+    /// What the attempt was made under.
+    pub(super) subscription: Arc<Subscription>,
     /// How long the slot was taken.
     pub(super) elapsed: Duration,
     /// How the attempt ended, if that says something about its handler.
@@ -72,8 +77,13 @@ pub(super) struct Freed {
 }
 
 impl Slot {
-    pub(super) fn new(handler: usize, freed: mpsc::UnboundedSender<Freed>) -> Self {
-        Slot { handler, since: Instant::now(), ending: None, freed }
+    pub(super) fn new(
+        handler: usize,
+        subscription: Arc<Subscription>,
+        attempt: TaskTrackerToken,
+        freed: mpsc::UnboundedSender<Freed>,
+    ) -> Self {
+        Slot { handler, subscription, since: Instant::now(), ending: None, freed, _attempt: attempt }
     }
 
     /// The attempt ended so.
@@ -85,8 +95,9 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         // Nobody listens when the worker is gone.
-        let ending = self.ending.take();
-        let _ = self.freed.send(Freed { handler: self.handler, elapsed: self.since.elapsed(), ending });
+        let (subscription, ending) = (self.subscription.clone(), self.ending.take());
+        let elapsed = self.since.elapsed();
+        let _ = self.freed.send(Freed { handler: self.handler, subscription, elapsed, ending });
     }
 }
 

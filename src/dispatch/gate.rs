@@ -14,6 +14,8 @@ pub(super) struct Gate {
     pause: Option<Halt>,
     breaker: Option<Breaker>,
     bucket: Option<Bucket>,
+    /// The worker has the handler no more.
+    is_locked: bool,
 }
 
 /// An operator's pause.
@@ -35,12 +37,42 @@ impl Gate {
     pub(super) fn new(subscription: &Subscription, now: Instant) -> Self {
         let breaker = subscription.breaker.map(Breaker::new);
         let bucket = subscription.rate.map(|rate| Bucket::new(rate, now));
-        Gate { now, pause: None, breaker, bucket }
+        Gate { now, pause: None, breaker, bucket, is_locked: false }
+    }
+
+    /// The handler is another one now. A pause holds on, and what the breaker and the bucket have counted.
+    pub(super) fn redefine(&mut self, subscription: &Subscription) -> Option<GateNews> {
+        let turn = match (&mut self.breaker, subscription.breaker) {
+            (Some(breaker), Some(policy)) => breaker.redefine(policy),
+            (Some(breaker), None) => breaker.close(self.now),
+            (None, _) => None,
+        };
+        self.breaker =
+            subscription.breaker.map(|policy| self.breaker.take().unwrap_or_else(|| Breaker::new(policy)));
+        self.bucket = subscription.rate.map(|rate| match &self.bucket {
+            Some(bucket) => bucket.with_rate(rate, self.now),
+            None => Bucket::new(rate, self.now),
+        });
+        turn.map(GateNews::Breaker)
+    }
+
+    /// Shuts it for good.
+    pub(super) fn lock(&mut self) -> Option<GateNews> {
+        let turn = self.breaker.take().and_then(|mut breaker| breaker.close(self.now));
+        *self = Gate { now: self.now, pause: None, breaker: None, bucket: None, is_locked: true };
+        turn.map(GateNews::Breaker)
+    }
+
+    /// Whether it is shut for good.
+    pub(super) fn is_locked(&self) -> bool {
+        self.is_locked
     }
 
     /// Whether nothing gets through, however long what runs is waited for.
     pub(super) fn is_shut(&self) -> bool {
-        self.pause.is_some() || self.breaker.as_ref().is_some_and(|breaker| breaker.most() == 0)
+        self.is_locked
+            || self.pause.is_some()
+            || self.breaker.as_ref().is_some_and(|breaker| breaker.most() == 0)
     }
 
     /// How many more may start now, when so many run.
@@ -163,6 +195,34 @@ mod tests {
         gate.pass_time(now + SECOND);
         assert_eq!((gate.lets_through(0), gate.is_shut(), gate.opens_at(true)), (0, true, None));
         assert_eq!((gate.pause(None), gate.lets_through(0)), (Some(GateNews::Resumed), 1));
+    }
+
+    #[test]
+    fn a_changed_handler_keeps_its_pause_and_is_probed() {
+        let (mut gate, now) = gate(Some("10/s"));
+        gate.started();
+        trip(&mut gate, now);
+        gate.pause(Some(Halt { until: None }));
+        let nothing = || handler_fn(|_| async { Outcome::Succeeded });
+        let changed = Subscription::new("h", nothing()).rate("20/s".parse().unwrap());
+        assert_eq!(gate.redefine(&changed), Some(GateNews::Breaker(Turn::HalfOpened)));
+        assert_eq!((gate.is_shut(), gate.pause(None)), (true, Some(GateNews::Resumed)));
+        assert_eq!((gate.lets_through(0), gate.is_held_by_rate()), (0, true));
+        let unguarded = Subscription::new("h", nothing()).breaker(None);
+        let closed = GateNews::Breaker(Turn::Closed { after: Duration::ZERO });
+        assert_eq!(gate.redefine(&unguarded), Some(closed));
+        assert_eq!(gate.lets_through(0), usize::MAX);
+    }
+
+    #[test]
+    fn a_locked_gate_never_opens() {
+        let (mut gate, now) = gate(Some("10/s"));
+        trip(&mut gate, now);
+        gate.pause(Some(Halt { until: Some(now + SECOND) }));
+        assert_eq!(gate.lock(), Some(GateNews::Breaker(Turn::Closed { after: Duration::ZERO })));
+        assert_eq!((gate.pass_time(now + 9 * SECOND), gate.opens_at(true)), (vec![], None));
+        assert_eq!((gate.is_shut(), gate.is_locked(), gate.lets_through(0)), (true, true, 0));
+        assert_eq!(gate.ended(Ending::Badly { error: "x".into() }, now), None);
     }
 
     #[test]

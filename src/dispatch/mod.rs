@@ -6,7 +6,8 @@
 //! queue (`settler`), which writes together what came together. While there is nothing to do the store may wake the
 //! worker (`wake`). A handler that an operator paused, that keeps failing, or that has a rate is held back at its gate
 //! (`gate`); pauses are read, and breakers reported, beside the work (`controls`), and so is the time at the store's server
-//! (`timekeeper`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
+//! (`timekeeper`). While it runs it can be given other handlers (`handle`). What happens is told as a stream of
+//! [`DispatchEvent`]s; nothing here knows a terminal.
 
 mod attempt;
 mod backoff;
@@ -17,6 +18,7 @@ mod controls;
 mod event;
 mod executor;
 mod gate;
+mod handle;
 mod health;
 mod on_dead;
 mod pace;
@@ -31,7 +33,6 @@ mod transactional;
 mod wake;
 mod worker;
 
-use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,8 +43,11 @@ use crate::clock::{Clock, ServerClock};
 use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
+use handle::Request;
+
 pub use breaker::BreakerPolicy;
 pub use event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
+pub use handle::{DispatcherHandle, ResubscribeError, Resubscription};
 pub use subscription::{Limits, MIN_LEASE, Subscription};
 
 /// When a worker ends by itself.
@@ -110,6 +114,8 @@ pub struct Dispatcher {
     server_clock: Option<ServerClock>,
     subscriptions: Vec<Arc<Subscription>>,
     options: DispatchOptions,
+    handle: DispatcherHandle,
+    requests: mpsc::UnboundedReceiver<Request>,
 }
 
 impl Dispatcher {
@@ -124,27 +130,22 @@ impl Dispatcher {
         subscriptions: Vec<Subscription>,
         options: DispatchOptions,
     ) -> Result<Self, InvalidInput> {
-        if subscriptions.is_empty() {
-            return Err(InvalidInput::new("handlers", "there has to be at least one"));
-        }
+        handle::check(&[], &subscriptions)?;
         if options.concurrency == Some(0) {
             return Err(InvalidInput::new("concurrency", "must be at least 1"));
         }
         if options.poll_interval.is_zero() {
             return Err(InvalidInput::new("poll interval", "must be more than zero"));
         }
-        let mut seen = HashSet::new();
-        for subscription in &subscriptions {
-            subscription.check()?;
-            if !seen.insert(subscription.handler()) {
-                return Err(InvalidInput::new(
-                    format!("handler {}", subscription.handler()),
-                    "is there twice",
-                ));
-            }
-        }
         let subscriptions = subscriptions.into_iter().map(Arc::new).collect();
-        Ok(Dispatcher { store, clock, server_clock: None, subscriptions, options })
+        let (sender, requests) = mpsc::unbounded_channel();
+        let handle = DispatcherHandle::new(sender);
+        Ok(Dispatcher { store, clock, server_clock: None, subscriptions, options, handle, requests })
+    }
+
+    /// For those who have something to ask of the worker while it runs.
+    pub fn handle(&self) -> DispatcherHandle {
+        self.handle.clone()
     }
 
     /// Goes by this clock, and keeps it set: the store's server is asked for the time at the start and every 10 s. Workers

@@ -7,16 +7,22 @@
 //! next delivery at once and a handler whose slots are taken holds nobody else back. Each handler has a gate, which may let
 //! nothing through or so many: no more is claimed than it lets start.
 
+mod replacement;
+
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::breaker::Ending;
 use super::gate::{Gate, GateNews, Halt};
 use super::pace::{Pace, Smoothed};
 use super::subscription::Subscription;
+
+pub(super) use replacement::{Former, Replacement};
 
 /// The most deliveries that wait in a worker, of all its handlers.
 const MOST_WAITING: usize = 1_000;
@@ -24,9 +30,10 @@ const MOST_WAITING: usize = 1_000;
 /// The handlers of a worker, what they are busy with, and the deliveries (`W`) that wait for them.
 #[derive(Debug)]
 pub(super) struct Roster<W> {
+    /// A station never moves, as what runs and the claim under way know it by its place.
     stations: Vec<Station<W>>,
     index: HashMap<String, usize>,
-    limit: usize,
+    limit: Option<usize>,
     running: usize,
     waiting: usize,
     /// Whose turn it is to claim among the hungry.
@@ -38,7 +45,7 @@ pub(super) struct Roster<W> {
     /// Seconds that a claim takes which brings something.
     claim_time: Smoothed,
     /// What happened at the gates, and of whom.
-    news: Vec<(usize, GateNews)>,
+    news: Vec<(String, GateNews)>,
 }
 
 /// A handler at work.
@@ -50,6 +57,8 @@ struct Station<W> {
     is_hungry: bool,
     pace: Pace,
     gate: Gate,
+    /// Those that run under this subscription.
+    attempts: TaskTracker,
 }
 
 #[derive(Debug)]
@@ -60,10 +69,11 @@ struct Waiting<W> {
 }
 
 impl<W> Station<W> {
-    fn new(subscription: Arc<Subscription>, limit: usize) -> Self {
-        let pace = Pace::new(subscription.concurrency.min(limit), subscription.lease);
+    fn new(subscription: Arc<Subscription>, limit: Option<usize>) -> Self {
+        let pace = pace_of(&subscription, limit);
         let gate = Gate::new(&subscription, Instant::now());
-        Station { subscription, running: 0, waiting: VecDeque::new(), is_hungry: false, pace, gate }
+        let (waiting, attempts) = (VecDeque::new(), TaskTracker::new());
+        Station { subscription, running: 0, waiting, is_hungry: false, pace, gate, attempts }
     }
 
     fn slots(&self) -> usize {
@@ -90,6 +100,10 @@ impl<W> Station<W> {
     }
 }
 
+fn pace_of(subscription: &Subscription, limit: Option<usize>) -> Pace {
+    Pace::new(subscription.concurrency.min(limit.unwrap_or(usize::MAX)), subscription.lease)
+}
+
 /// What to claim next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Plan {
@@ -100,7 +114,6 @@ pub(super) struct Plan {
 
 impl<W> Roster<W> {
     pub(super) fn new(subscriptions: Vec<Arc<Subscription>>, limit: Option<usize>) -> Self {
-        let limit = limit.unwrap_or_else(|| subscriptions.iter().map(|one| one.concurrency).sum());
         let index = subscriptions.iter().enumerate().map(|(i, one)| (one.handler().to_owned(), i)).collect();
         let stations = subscriptions.into_iter().map(|one| Station::new(one, limit)).collect();
         Roster {
@@ -117,12 +130,19 @@ impl<W> Roster<W> {
         }
     }
 
+    /// The handlers, with their places.
+    pub(super) fn places(&self) -> Vec<(usize, String)> {
+        let all = self.stations.iter().enumerate().filter(|(_, station)| !station.gate.is_locked());
+        all.map(|(i, station)| (i, station.subscription.handler().to_owned())).collect()
+    }
+
     pub(super) fn names(&self) -> Vec<String> {
-        self.stations.iter().map(|station| station.subscription.handler().to_owned()).collect()
+        self.places().into_iter().map(|(_, name)| name).collect()
     }
 
     pub(super) fn subscriptions(&self) -> Vec<Arc<Subscription>> {
-        self.stations.iter().map(|station| station.subscription.clone()).collect()
+        let all = self.stations.iter().filter(|station| !station.gate.is_locked());
+        all.map(|station| station.subscription.clone()).collect()
     }
 
     pub(super) fn names_of(&self, plan: &Plan) -> Vec<String> {
@@ -224,7 +244,7 @@ impl<W> Roster<W> {
 
     /// The free slots of the whole worker.
     fn room(&self) -> usize {
-        self.limit.saturating_sub(self.running)
+        self.limit.map_or(usize::MAX, |limit| limit.saturating_sub(self.running))
     }
 
     fn plan(&self, members: Vec<usize>, limit: usize) -> Plan {
@@ -268,14 +288,14 @@ impl<W> Roster<W> {
 
     /// What waited behind a gate may be due at once: a round of probes would come late for it.
     fn note(&mut self, index: usize, news: GateNews) {
-        self.stations[index].is_hungry |= !self.stations[index].gate.is_shut();
-        self.news.push((index, news));
+        let station = &mut self.stations[index];
+        station.is_hungry |= !station.gate.is_shut();
+        self.news.push((station.subscription.handler().to_owned(), news));
     }
 
     /// What happened at the gates since the last call, with the names of the handlers.
     pub(super) fn take_news(&mut self) -> Vec<(String, GateNews)> {
-        let news = std::mem::take(&mut self.news);
-        news.into_iter().map(|(i, news)| (self.stations[i].subscription.handler().to_owned(), news)).collect()
+        std::mem::take(&mut self.news)
     }
 
     /// When the first gate opens, or lets more through, as time passes.
@@ -315,6 +335,11 @@ impl<W> Roster<W> {
         self.running += 1;
         self.waiting -= 1;
         Some((next, work))
+    }
+
+    /// For an attempt that begins: held until it is over.
+    pub(super) fn attempt_token(&self, index: usize) -> TaskTrackerToken {
+        self.stations[index].attempts.token()
     }
 
     /// An attempt is over and its slot is free again, though its outcome is not recorded yet.

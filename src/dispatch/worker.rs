@@ -19,10 +19,12 @@ use super::controls::{Pauses, Reports};
 use super::event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
 use super::executor::{Assignment, Freed, Slot, Surroundings, execute, hand_back};
 use super::gate::{GateNews, Halt};
+use super::handle::{Request, ResubscribeError, Resubscription};
 use super::health::{self, Health, StoreNews};
 use super::polling::Polling;
-use super::roster::{Plan, Roster};
+use super::roster::{Former, Plan, Replacement, Roster};
 use super::settler::{self, Settler};
+use super::subscription::Subscription;
 use super::timekeeper::{Measured, TimeNews, Timekeeper};
 use super::wake::{Wake, WakeUps};
 use super::{DispatchOptions, Dispatcher, Signals, StopWhen, on_dead};
@@ -49,6 +51,9 @@ pub(super) struct Worker {
     phase: Phase,
     roster: Roster<Assignment>,
     executors: JoinSet<Done>,
+    requests: mpsc::UnboundedReceiver<Request>,
+    /// What ends behind handlers that were replaced.
+    closing: JoinSet<()>,
     slots: mpsc::UnboundedSender<Freed>,
     freed: mpsc::UnboundedReceiver<Freed>,
     is_busy: watch::Sender<bool>,
@@ -79,7 +84,7 @@ enum Phase {
 
 /// What an executor did.
 enum Done {
-    Finished(usize, Box<Finished>),
+    Finished(usize, Arc<Subscription>, Box<Finished>),
     HandedBack(Vec<Verdict>),
     ToldOfDeath(Option<Box<OnDeadFailed>>),
 }
@@ -93,6 +98,8 @@ enum Answer {
 enum Step {
     Drain,
     Stop,
+    Asked(Request),
+    Closed(Result<(), JoinError>),
     Freed(Freed),
     Done(Result<Done, JoinError>),
     Answered(Answer),
@@ -107,7 +114,7 @@ enum Step {
 
 impl Worker {
     pub(super) fn new(dispatcher: Dispatcher, signals: Signals, events: mpsc::Sender<DispatchEvent>) -> Self {
-        let Dispatcher { store, clock, server_clock, subscriptions, options } = dispatcher;
+        let Dispatcher { store, clock, server_clock, subscriptions, options, requests, .. } = dispatcher;
         let (report, news) = mpsc::unbounded_channel();
         let (is_busy, watch_busy) = watch::channel(false);
         let (settler, writer) = Settler::start(store.clone(), clock.clone(), report, watch_busy);
@@ -126,6 +133,8 @@ impl Worker {
             signals,
             phase: Phase::Working,
             executors: JoinSet::new(),
+            requests,
+            closing: JoinSet::new(),
             slots,
             freed,
             is_busy,
@@ -160,7 +169,8 @@ impl Worker {
             self.take(step);
         }
         let untold = std::mem::take(&mut self.outbox);
-        tokio::join!(tell_all(self.events.clone(), untold), self.close_handlers(), self.reports.end());
+        let telling = tell_all(self.events.clone(), untold);
+        tokio::join!(telling, self.close_handlers(), self.reports.end(), self.closing.join_all());
         let stopped = DispatchEvent::Stopped { counts: self.counts };
         tell_all(self.events.clone(), VecDeque::from([stopped])).await;
         self.failure.map_or(Ok(self.counts), Err)
@@ -181,6 +191,8 @@ impl Worker {
             () = self.signals.stop.cancelled(), if !self.is_stopping() => Step::Stop,
             () = self.signals.drain.cancelled(), if self.phase == Phase::Working => Step::Drain,
             () = sleep_until_some(drain_ends_at) => Step::Stop,
+            Some(request) = self.requests.recv() => Step::Asked(request),
+            Some(result) = self.closing.join_next() => Step::Closed(result),
             Some(freed) = self.freed.recv() => Step::Freed(freed),
             Some(done) = self.executors.join_next() => Step::Done(done),
             answer = answer_to(&mut self.inquiry) => Step::Answered(answer),
@@ -201,8 +213,12 @@ impl Worker {
         match step {
             Step::Drain => self.drain(),
             Step::Stop => self.stop(),
+            Step::Asked(request) => self.resubscribe(request),
+            Step::Closed(result) => result.unwrap_or_else(resume_panic),
             Step::Freed(freed) => self.freed(freed),
-            Step::Done(Ok(Done::Finished(index, finished))) => self.finished(index, finished),
+            Step::Done(Ok(Done::Finished(index, subscription, finished))) => {
+                self.finished(index, &subscription, finished);
+            }
             Step::Done(Ok(Done::HandedBack(verdicts))) => self.handed_back(&verdicts),
             Step::Done(Ok(Done::ToldOfDeath(failed))) => {
                 failed.into_iter().for_each(|failed| self.tell(DispatchEvent::OnDeadFailed(failed)));
@@ -312,7 +328,8 @@ impl Worker {
             Answer::Claimed(plan, Ok(haul)) => self.claimed(&plan, haul),
             Answer::Unfinished(Ok(anything)) => {
                 self.store_answered();
-                self.polling.nothing_unfinished = !anything;
+                // What the round before it found may be out of date by now.
+                self.polling.nothing_unfinished = !anything && self.polling.nothing_due();
             }
             Answer::Claimed(_, Err(error)) | Answer::Unfinished(Err(error)) => {
                 self.polling.failed();
@@ -341,11 +358,14 @@ impl Worker {
         }
         self.roster.claimed(plan, count, now - haul.asked.at, now);
         let leased_until = haul.asked.at + plan.lease;
-        if self.phase != Phase::Working {
-            let unused = haul.leased.into_iter().map(|(claimed, _)| claimed).collect();
-            return self.hand_back(unused, leased_until);
-        }
-        for (claimed, found) in haul.leased {
+        // Its handler may be gone by now, or have leases of another length.
+        let is_working = self.phase == Phase::Working;
+        let (wanted, unwanted): (Vec<_>, Vec<_>) = haul
+            .leased
+            .into_iter()
+            .partition(|(claimed, _)| is_working && self.roster.wants(&claimed.delivery.handler, plan.lease));
+        self.hand_back(unwanted.into_iter().map(|(claimed, _)| claimed).collect(), leased_until);
+        for (claimed, found) in wanted {
             self.take_on(claimed, found, &haul.asked, leased_until);
         }
     }
@@ -365,13 +385,13 @@ impl Worker {
     }
 
     fn execute(&mut self, index: usize, assignment: Assignment, slot: Option<Slot>) {
-        let surroundings = self.surroundings.clone();
+        let (surroundings, subscription) = (self.surroundings.clone(), assignment.subscription.clone());
         self.executors.spawn(async move {
-            Done::Finished(index, Box::new(execute(assignment, slot, surroundings).await))
+            Done::Finished(index, subscription, Box::new(execute(assignment, slot, surroundings).await))
         });
     }
 
-    fn finished(&mut self, index: usize, finished: Box<Finished>) {
+    fn finished(&mut self, index: usize, subscription: &Arc<Subscription>, finished: Box<Finished>) {
         self.roster.finished(index);
         let now = Instant::now();
         self.polling.found_work(now);
@@ -381,9 +401,7 @@ impl Worker {
             self.polling.expect(due_at);
         }
         self.counts.add(&finished.verdict);
-        if let Some((_, subscription)) = self.roster.find(&finished.handler)
-            && let Some(telling) = on_dead::tell(&subscription, &finished, &self.surroundings)
-        {
+        if let Some(telling) = on_dead::tell(subscription, &finished, &self.surroundings) {
             self.executors.spawn(async move { Done::ToldOfDeath(telling.await) });
         }
         self.tell(DispatchEvent::Finished(finished));
@@ -400,14 +418,13 @@ impl Worker {
             }
             false => self.roster.take_waiting(),
         };
-        if let Some(until) = unwanted.iter().map(|assignment| assignment.leased_until).min() {
-            self.taken_on -= unwanted.len() as u64;
-            self.hand_back(unwanted.into_iter().map(|assignment| assignment.claimed).collect(), until);
-        }
+        self.give_up(unwanted);
         while self.may_start()
             && let Some((index, assignment)) = self.roster.start_next()
         {
-            self.execute(index, assignment, Some(Slot::new(index, self.slots.clone())));
+            let (subscription, token) = (assignment.subscription.clone(), self.roster.attempt_token(index));
+            let slot = Slot::new(index, subscription, token, self.slots.clone());
+            self.execute(index, assignment, Some(slot));
         }
         let is_busy = self.roster.running() + self.roster.waiting() >= settler::MANY;
         self.is_busy.send_if_modified(|was_busy| std::mem::replace(was_busy, is_busy) != is_busy);
@@ -419,7 +436,18 @@ impl Worker {
         self.health.is_well() && self.outbox.len() < OUTBOX_LIMIT && unrecorded < UNRECORDED_LIMIT
     }
 
+    /// Hands back what was taken on and has not begun.
+    fn give_up(&mut self, unwanted: Vec<Assignment>) {
+        if let Some(until) = unwanted.iter().map(|assignment| assignment.leased_until).min() {
+            self.taken_on -= unwanted.len() as u64;
+            self.hand_back(unwanted.into_iter().map(|assignment| assignment.claimed).collect(), until);
+        }
+    }
+
     fn hand_back(&mut self, unused: Vec<Claimed>, leased_until: Instant) {
+        if unused.is_empty() {
+            return;
+        }
         let surroundings = self.surroundings.clone();
         self.executors
             .spawn(async move { Done::HandedBack(hand_back(unused, leased_until, surroundings).await) });
@@ -468,6 +496,9 @@ impl Worker {
     }
 
     fn freed(&mut self, freed: Freed) {
+        if !self.roster.is_current(freed.handler, &freed.subscription) {
+            return self.roster.freed_by_former(freed.handler);
+        }
         self.roster.freed(freed.handler, freed.elapsed);
         if let Some(ending) = freed.ending {
             self.roster.judge(freed.handler, ending, Instant::now());
@@ -499,15 +530,56 @@ impl Worker {
 
     fn obey_pauses(&mut self) {
         let (now, clock_now) = (Instant::now(), self.surroundings.clock.now());
-        for (index, handler) in self.roster.names().iter().enumerate() {
+        for (index, handler) in &self.roster.places() {
             // One that ended since it was read is over, even if the store does not answer any more.
             let pause = self.pauses.of(handler).filter(|pause| pause.holds_at(clock_now));
             let halt = pause.map(|pause| {
                 let left = pause.paused_until.map(|until| until.since(clock_now));
                 Halt { until: left.and_then(|left| now.checked_add(left)) }
             });
-            self.roster.pause(index, halt);
+            self.roster.pause(*index, halt);
         }
+    }
+
+    // ---- other handlers ----------------------------------------------------------------------------------------
+
+    fn resubscribe(&mut self, request: Request) {
+        let Request { kept, new, reply } = request;
+        let is_ending = self.phase != Phase::Working || self.failure.is_some();
+        let result = match is_ending {
+            true => Err(ResubscribeError::Ending),
+            false => {
+                let replacement = self.roster.replace(kept, new.into_iter().map(Arc::new).collect());
+                replacement.map(|replacement| self.replaced(replacement)).map_err(ResubscribeError::from)
+            }
+        };
+        // Who asked may not wait any more.
+        let _ = reply.send(result);
+    }
+
+    fn replaced(&mut self, replacement: Replacement<Assignment>) -> Resubscription {
+        let Replacement { change, unwanted, former } = replacement;
+        self.tell(DispatchEvent::Resubscribed(change.clone()));
+        self.give_up(unwanted);
+        former.into_iter().for_each(|former| self.part_from(former));
+        if !change.is_empty() {
+            self.obey_pauses();
+            self.wake_ups.close();
+            // Everybody is asked for: nothing that was found before holds for the new ones.
+            self.roster.begin_round();
+            self.polling.begin_round();
+        }
+        change
+    }
+
+    /// What a former definition keeps between attempts ends when nothing runs under it any more.
+    fn part_from(&mut self, former: Former) {
+        let hurry = self.signals.stop.clone();
+        self.closing.spawn(async move {
+            former.attempts.close();
+            former.attempts.wait().await;
+            former.subscription.close(hurry).await;
+        });
     }
 
     // ---- being woken -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ mod pause;
 mod publish;
 mod purge;
 mod recover;
+mod reload;
 mod repair;
 mod run;
 mod setup;

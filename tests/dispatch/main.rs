@@ -14,6 +14,7 @@ mod lines;
 mod outages;
 mod outcomes;
 mod preparing;
+mod resubscribing;
 mod settling;
 mod stop_when;
 mod support;

@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use relayctl::clock::{Clock, ManualClock, ServerClock};
 use relayctl::dispatch::{
-    Counts, DispatchEvent, DispatchOptions, Dispatcher, Finished, Signals, StopWhen, Subscription,
+    Counts, DispatchEvent, DispatchOptions, Dispatcher, DispatcherHandle, Finished, Signals, StopWhen,
+    Subscription,
 };
 use relayctl::handler::{AttemptControl, Command, Handler, Outcome, ShellHandler};
 use relayctl::model::{
@@ -149,6 +150,7 @@ pub fn subscription(handler: &str, work: impl Handler + 'static) -> Subscription
 /// A worker that runs.
 pub struct Worker {
     pub signals: Signals,
+    pub handle: DispatcherHandle,
     pub events: mpsc::Receiver<DispatchEvent>,
     running: JoinHandle<Result<Counts, Arc<StoreError>>>,
 }
@@ -156,8 +158,9 @@ pub struct Worker {
 impl Worker {
     fn start(dispatcher: Dispatcher) -> Worker {
         let (signals, (sender, events)) = (Signals::default(), mpsc::channel(64));
+        let handle = dispatcher.handle();
         let running = tokio::spawn(dispatcher.run(signals.clone(), sender));
-        Worker { signals, events, running }
+        Worker { signals, handle, events, running }
     }
 
     /// The next event for which `pick` has an answer.

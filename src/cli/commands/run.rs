@@ -2,8 +2,10 @@
 
 mod from_file;
 mod handlers;
+mod reload;
 mod signals;
 mod strangers;
+mod subscribed;
 
 use std::ffi::OsString;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -11,7 +13,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::signal::unix::Signal;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::cli::args::values::{duration, name};
 use crate::cli::context::Context;
@@ -24,8 +29,10 @@ use crate::handler::lines::ChildNote;
 use crate::model::TypePattern;
 use crate::store::{Store, StoreError};
 
-use handlers::Handlers;
+use handlers::{Handlers, NOTES_QUEUE};
+use reload::Reloader;
 use strangers::Strangers;
+use subscribed::Subscribed;
 
 /// Examples and exit codes.
 pub const DOCS: Docs = Docs {
@@ -90,7 +97,7 @@ const LOG_QUEUE: usize = 256;
 ///
 /// SIGTERM or SIGINT: take on nothing new, let commands end by themselves for as long as --grace says, then stop them.
 /// A second signal stops them at once. Deliveries whose command was stopped are given back without losing an attempt.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["handler", "inline", "file"]))]
 pub struct Args {
     /// The handler whose deliveries go to the command behind --
@@ -205,7 +212,9 @@ fn owner() -> String {
 /// When the handlers cannot be used, or the store cannot be opened; later, only when the worker was to end by itself
 /// and the store keeps failing.
 pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
-    let handlers = Handlers::of(args)?;
+    // One that comes before the worker is there waits for it.
+    let hang_ups = signals::hang_ups()?;
+    let handlers = Handlers::of(args, &Subscribed::default())?;
     handlers.check_commands()?;
     if args.check {
         return handlers.list(context);
@@ -215,7 +224,7 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     let opened = signals.drain.run_until_cancelled(open(context)).await;
     let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
     handlers.check_writes(&*store)?;
-    work(context, args, handlers, store, signals).await
+    work(context, args, handlers, store, signals, hang_ups).await
 }
 
 async fn open(context: &Context) -> CliResult<Arc<dyn Store>> {
@@ -230,35 +239,52 @@ async fn work(
     handlers: Handlers,
     store: Arc<dyn Store>,
     signals: Signals,
+    hang_ups: Signal,
 ) -> CliResult<Exit> {
-    let strangers = handlers.strangers();
-    let origin = handlers.origin();
-    let (subscriptions, notes) = handlers.into_subscriptions();
+    let log = Arc::new(log(context, args));
+    let ((sender, events), (note_sender, notes)) = (mpsc::channel(LOG_QUEUE), mpsc::channel(NOTES_QUEUE));
+    let (origin, strangers) = (handlers.origin(), Strangers::beyond(handlers.subscribed()));
+    let reloader = Reloader::new(args, store.clone(), &handlers, note_sender, log.clone());
+    let (subscriptions, own_notes) = handlers.into_subscriptions();
     let clock = context.clock().clone();
     let dispatcher = Dispatcher::new(store, Arc::new(clock.clone()), subscriptions, args.options())
         .map_err(|error| CliError::usage(format!("{origin}{error}")))?
-        .keeping_time(clock.clone());
-    let (sender, events) = mpsc::channel(LOG_QUEUE);
-    let log = Arc::new(Log {
-        format: args.log_format,
-        verbosity: context.ui().verbosity(),
-        has_color: context.ui().error_has_color(),
-        clock: Arc::new(clock),
-    });
-    // Standard error can block, as when a terminal is paused: the worker must not.
-    let listening = tokio::task::spawn_blocking({
-        let log = log.clone();
-        move || write_notes(&log, notes)
-    });
-    let logging = tokio::task::spawn_blocking(move || write_log(&log, strangers, events));
+        .keeping_time(clock);
+    reloader.listen(own_notes);
+    let reloading = reloader.run(dispatcher.handle(), signals.drain.clone(), hang_ups);
+    let reloading = AbortOnDropHandle::new(tokio::spawn(reloading));
+    let mut logging = write_logs(log, strangers, events, notes);
     let counts = dispatcher.run(signals.clone(), sender).await;
-    let _ = listening.await;
-    let _ = logging.await;
+    drop(reloading);
+    while logging.join_next().await.is_some() {}
     let counts = counts.map_err(cannot_go_on)?;
     if signals.stop.is_cancelled() {
         return Ok(Exit::Interrupted);
     }
     Ok(exit_of(args.stop_when(), &counts))
+}
+
+/// Standard error can block, as when a terminal is paused: the worker must not.
+fn write_logs(
+    log: Arc<Log>,
+    strangers: Strangers,
+    events: mpsc::Receiver<DispatchEvent>,
+    notes: mpsc::Receiver<ChildNote>,
+) -> JoinSet<()> {
+    let mut logging = JoinSet::new();
+    let noting = log.clone();
+    logging.spawn_blocking(move || write_notes(&noting, notes));
+    logging.spawn_blocking(move || write_log(&log, strangers, events));
+    logging
+}
+
+fn log(context: &Context, args: &Args) -> Log {
+    Log {
+        format: args.log_format,
+        verbosity: context.ui().verbosity(),
+        has_color: context.ui().error_has_color(),
+        clock: Arc::new(context.clock().clone()),
+    }
 }
 
 fn cannot_go_on(error: Arc<StoreError>) -> CliError {

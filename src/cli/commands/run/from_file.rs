@@ -7,10 +7,9 @@ use tokio::sync::mpsc;
 
 use super::Args;
 use super::handlers::{CommandHandler, given, with_defaults};
+use super::subscribed::Subscribed;
 use crate::cli::error::CliResult;
-use crate::config::handlers::{
-    self as config, BreakerConfig, HandlerConfig, HandlersError, HandlersFile, Mode, Run,
-};
+use crate::config::handlers::{self as config, BreakerConfig, HandlerConfig, HandlersError, Mode, Run};
 use crate::dispatch::{BreakerPolicy, Subscription};
 use crate::handler::lines::ChildNote;
 use crate::handler::{
@@ -21,10 +20,11 @@ use crate::handler::{
 /// A handlers file, and what else a handler of it is made of.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
-    pub(super) file: &'a Arc<HandlersFile>,
     /// Where it was read from.
     pub(super) path: &'a Path,
     pub(super) args: &'a Args,
+    /// Whom events are for.
+    pub(super) subscribed: &'a Subscribed,
     /// Who is told of what children have to say that stay.
     pub(super) notes: &'a mpsc::Sender<ChildNote>,
 }
@@ -66,12 +66,10 @@ impl Source<'_> {
         }
     }
 
-    /// A transactional handler's events are for whom the file says, unless they say so themselves.
+    /// A transactional handler's events are for whom the file says by then, unless they say so themselves.
     fn rules(self, writes: Vec<String>) -> OperationRules {
-        let file = self.file.clone();
-        let subscribers =
-            move |event_type: &str| file.subscribers(event_type).into_iter().map(str::to_owned).collect();
-        OperationRules::new(writes, Arc::new(subscribers))
+        let subscribed = self.subscribed.clone();
+        OperationRules::new(writes, Arc::new(move |event_type: &str| subscribed.subscribers(event_type)))
     }
 }
 

@@ -1,8 +1,6 @@
 //! From the arguments and the handlers file to what the worker subscribes to.
 
-use std::collections::HashMap;
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
@@ -10,14 +8,14 @@ use tokio::sync::mpsc;
 
 use super::Args;
 use super::from_file::Source;
-use super::strangers::Strangers;
+use super::subscribed::{Subscribed, Types};
 use crate::cli::context::Context;
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 use crate::cli::render::listing::{Listing, Record};
 use crate::cli::render::table::{Cell, Column};
 use crate::cli::render::time::Times;
-use crate::config::handlers::{HandlersFile, Mode};
+use crate::config::handlers::{HandlerConfig, HandlersFile, Mode};
 use crate::dispatch::{BreakerPolicy, Subscription};
 use crate::handler::lines::ChildNote;
 use crate::handler::{Command, ShellHandler};
@@ -28,12 +26,15 @@ use crate::store::Store;
 pub(super) struct Handlers {
     /// What stands before an error about them.
     origin: String,
+    /// What they are made of, if that is a file.
+    file: Option<HandlersFile>,
     handlers: Vec<CommandHandler>,
+    subscribed: Subscribed,
     notes: mpsc::Receiver<ChildNote>,
 }
 
 /// How many notes about children may wait to be logged.
-const NOTES_QUEUE: usize = 256;
+pub(super) const NOTES_QUEUE: usize = 256;
 
 /// A handler with its command.
 pub(super) struct CommandHandler {
@@ -52,18 +53,19 @@ pub(super) struct CommandHandler {
 }
 
 impl Handlers {
-    /// Reads what the arguments name.
+    /// Reads what the arguments name. What transactional ones publish is for whom `subscribed` says by then.
     ///
     /// # Errors
     /// Names the file, handler and key that cannot be used.
-    pub(super) fn of(args: &Args) -> CliResult<Handlers> {
+    pub(super) fn of(args: &Args, subscribed: &Subscribed) -> CliResult<Handlers> {
         let (sender, notes) = mpsc::channel(NOTES_QUEUE);
         if let Some(path) = &args.file {
-            let file = Arc::new(HandlersFile::load(path)?);
-            let source = Source { file: &file, path, args, notes: &sender };
+            let file = HandlersFile::load(path)?;
+            let source = Source { path, args, subscribed, notes: &sender };
             let handlers =
                 file.handlers.iter().map(|config| source.read(config)).collect::<CliResult<_>>()?;
-            return Ok(Handlers { origin: format!("{}: ", path.display()), handlers, notes });
+            let (origin, subscribed) = (format!("{}: ", path.display()), subscribed.clone());
+            return Ok(Handlers { origin, file: Some(file), handlers, subscribed, notes });
         }
         let named = args.handler.clone().zip(args.argv.split_first()).map(|(id, (program, arguments))| {
             let shown =
@@ -74,7 +76,9 @@ impl Handlers {
             .inline
             .iter()
             .map(|(id, line)| on_the_spot(id.clone(), Vec::new(), Command::shell(line), line.clone(), args));
-        Ok(Handlers { origin: String::new(), handlers: named.into_iter().chain(inline).collect(), notes })
+        let handlers = named.into_iter().chain(inline).collect();
+        let (origin, subscribed) = (String::new(), subscribed.clone());
+        Ok(Handlers { origin, file: None, handlers, subscribed, notes })
     }
 
     /// Makes sure that every command is there: one that is not would fail delivery after delivery.
@@ -132,10 +136,31 @@ impl Handlers {
         self.origin.clone()
     }
 
-    /// Those who watch for event types that a handler is not meant for.
-    pub(super) fn strangers(&self) -> Strangers {
-        let meant = |handler: &CommandHandler| (handler.id.clone(), handler.types.clone());
-        Strangers::beyond(self.handlers.iter().map(meant).collect::<HashMap<_, _>>())
+    /// The file that they are made of, if any.
+    pub(super) fn file(&self) -> Option<HandlersFile> {
+        self.file.clone()
+    }
+
+    /// What transactional ones go by.
+    pub(super) fn subscribed(&self) -> Subscribed {
+        self.subscribed.clone()
+    }
+
+    /// The event types that they are for.
+    pub(super) fn types(&self) -> Types {
+        match &self.file {
+            Some(file) => file.handlers.iter().map(|one| (one.id.clone(), one.types.clone())).collect(),
+            None => self.handlers.iter().map(|one| (one.id.clone(), one.types.clone())).collect(),
+        }
+    }
+
+    /// Leaves out those that are the same in `former`, in every field, and returns their names.
+    pub(super) fn leave_out(&mut self, former: &HandlersFile) -> Vec<String> {
+        let is_same = |one: &&HandlerConfig| former.handlers.contains(*one);
+        let all = self.file.iter().flat_map(|file| &file.handlers);
+        let same: Vec<String> = all.filter(is_same).map(|one| one.id.clone()).collect();
+        self.handlers.retain(|one| !same.contains(&one.id));
+        same
     }
 
     /// What the worker subscribes to, and what its children have to say.

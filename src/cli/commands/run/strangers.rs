@@ -1,7 +1,8 @@
 //! Event types that a handler was not meant for.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
+use super::subscribed::Subscribed;
 use crate::dispatch::DispatchEvent;
 use crate::model::TypePattern;
 
@@ -12,20 +13,20 @@ const REMEMBERED: usize = 1_000;
 /// whoever publishes them and whoever wrote the handler may not mean the same.
 #[derive(Debug)]
 pub(super) struct Strangers {
-    subscribed: HashMap<String, Vec<TypePattern>>,
+    subscribed: Subscribed,
     warned: HashSet<(String, String)>,
 }
 
 impl Strangers {
     /// Watches for types beyond these; a handler without patterns is meant for all.
-    pub(super) fn beyond(subscribed: HashMap<String, Vec<TypePattern>>) -> Self {
+    pub(super) fn beyond(subscribed: Subscribed) -> Self {
         Strangers { subscribed, warned: HashSet::new() }
     }
 
     /// A warning, for the first delivery of each such type.
     pub(super) fn warning_for(&mut self, event: &DispatchEvent) -> Option<String> {
         let DispatchEvent::Finished(finished) = event else { return None };
-        let patterns = self.subscribed.get(&finished.handler)?;
+        let patterns = self.subscribed.types_of(&finished.handler)?;
         let is_meant = patterns.is_empty() || patterns.iter().any(|one| one.matches(&finished.event_type));
         if is_meant || self.warned.len() >= REMEMBERED {
             return None;
@@ -67,8 +68,9 @@ mod tests {
     #[test]
     fn the_first_of_each_foreign_type_is_warned_about() {
         let orders = vec!["order.*".parse().unwrap()];
-        let mut strangers =
-            Strangers::beyond(HashMap::from([("mailer".into(), orders), ("all".into(), vec![])]));
+        let subscribed = Subscribed::default();
+        subscribed.replace([("mailer".into(), orders), ("all".into(), vec![])].into());
+        let mut strangers = Strangers::beyond(subscribed);
         assert_eq!(strangers.warning_for(&finished("mailer", "order.placed")), None);
         assert_eq!(strangers.warning_for(&finished("all", "user.left")), None);
         let warning = strangers.warning_for(&finished("mailer", "user.left")).unwrap();
