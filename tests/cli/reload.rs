@@ -264,6 +264,9 @@ fn a_file_that_does_not_end_holds_up_neither_the_work_nor_the_end() {
     std::fs::write(sandbox.path_of_handlers(), &mailer).unwrap();
     wait_until("the file is in force", || !worker.told("reloaded").is_empty());
     assert_eq!(worker.told("reloaded")[0]["added"], json!(["mailer"]));
+    worker.send(Signal::SIGHUP);
+    sandbox.publish_for("mailer", "e-last");
+    sandbox.completes("e-last");
     assert_eq!(worker.ends(), Some(0));
 }
 

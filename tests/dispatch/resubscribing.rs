@@ -240,6 +240,18 @@ async fn a_run_that_ends_by_itself_works_its_new_handlers_off_too() {
     }
 }
 
+/// The store has just been asked whether the old handlers have anything left.
+#[tokio::test(start_paused = true)]
+async fn what_is_known_of_the_old_handlers_says_nothing_about_the_new_ones() {
+    let scene = Scene::new();
+    *scene.store.listing_takes.lock().unwrap() = SECOND;
+    scene.bench.publish_many("print", 1).await;
+    let worker = scene.start_until(vec![scene.work("mail", "mail", MILLI)], StopWhen::NothingUnfinished);
+    sleep(SECOND / 2).await;
+    worker.gets(&[], vec![scene.work("print", "print", MILLI)]).await;
+    assert_eq!(worker.end().await.unwrap().completed, 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_is_handed_back_does_not_count_as_taken_on() {
     let scene = Scene::new();
