@@ -260,14 +260,18 @@ fn a_file_that_does_not_end_holds_up_neither_the_work_nor_the_end() {
     // Whoever writes to it is read, and the signals that came meanwhile are one.
     worker.send(Signal::SIGHUP);
     worker.send(Signal::SIGHUP);
-    let mailer = format!("{AUDIT}[handlers.mailer]\ntypes = ['*']\nshell = 'true'\n");
+    let mailer = format!("{AUDIT}[handlers.mailer]\ntypes = ['*']\nshell = '{WAITING}'\n");
     std::fs::write(sandbox.path_of_handlers(), &mailer).unwrap();
     wait_until("the file is in force", || !worker.told("reloaded").is_empty());
     assert_eq!(worker.told("reloaded")[0]["added"], json!(["mailer"]));
-    worker.send(Signal::SIGHUP);
     sandbox.publish_for("mailer", "e-last");
-    sandbox.completes("e-last");
-    assert_eq!(worker.ends(), Some(0));
+    sandbox.wait_for_file("running");
+    worker.send(Signal::SIGHUP);
+    worker.send(Signal::SIGTERM);
+    wait_until("it is not waited for", || !worker.told("reload-ignored").is_empty());
+    sandbox.file("go", "");
+    assert_eq!(worker.process.wait().unwrap().code(), Some(0));
+    assert_eq!(sandbox.of_event("e-last").status, Status::Completed);
 }
 
 // ---- when it is not the time ---------------------------------------------------------------------------------------
@@ -364,9 +368,9 @@ fn heavy_two_hundred_times_under_load_every_delivery_runs_once() {
         let different: BTreeSet<_> = runs.lines().collect();
         assert_eq!((runs.lines().count(), different.len()), (EACH, EACH), "{name}");
     }
-    let last = worker.told("finished").pop().unwrap()["time"].to_string();
+    let last = worker.told("finished").pop().unwrap()["time"].clone();
     let reloads: Vec<_> =
-        worker.told("reloaded").into_iter().filter(|one| one["time"].to_string() < last).collect();
+        worker.told("reloaded").into_iter().filter(|one| one["time"].as_str() < last.as_str()).collect();
     let removals = reloads.iter().filter(|one| one["removed"] == json!(["mailer"])).count();
     assert!(reloads.len() >= 100 && removals >= 10, "{} while it worked, {removals} removals", reloads.len());
     assert_eq!(worker.told("crashed").len() + worker.told("reload-refused").len(), 0);

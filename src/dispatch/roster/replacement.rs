@@ -44,28 +44,34 @@ impl<W> Roster<W> {
         kept: Vec<String>,
         new: Vec<Arc<Subscription>>,
     ) -> Result<Replacement<W>, InvalidInput> {
-        if let Some(unknown) = kept.iter().find(|name| !self.index.contains_key(*name)) {
-            return Err(InvalidInput::new(
-                format!("handler {unknown}"),
-                "cannot be kept, as it is not there",
-            ));
-        }
-        let wanted: HashSet<&str> =
-            new.iter().map(|one| one.handler()).chain(kept.iter().map(String::as_str)).collect();
-        let mut removed = self.names();
-        removed.retain(|name| !wanted.contains(name.as_str()));
+        self.check_kept(&kept)?;
+        let wanted: HashSet<_> =
+            kept.iter().map(String::as_str).chain(new.iter().map(|one| one.handler())).collect();
+        let removed: Vec<_> =
+            self.names().into_iter().filter(|name| !wanted.contains(name.as_str())).collect();
         let (changed, added): (Vec<_>, Vec<_>) =
             new.into_iter().partition(|one| self.index.contains_key(one.handler()));
         let names = |all: &[Arc<Subscription>]| all.iter().map(|one| one.handler().to_owned()).collect();
-        let change =
-            Resubscription { added: names(&added), removed, changed: names(&changed), unchanged: kept };
+        let change = Resubscription {
+            added: names(&added),
+            removed: removed.clone(),
+            changed: names(&changed),
+            unchanged: kept,
+        };
         let mut replacement = Replacement { change, unwanted: Vec::new(), former: Vec::new() };
-        for name in replacement.change.removed.clone() {
-            self.remove(&name, &mut replacement);
-        }
+        removed.iter().for_each(|name| self.remove(name, &mut replacement));
         changed.into_iter().for_each(|one| self.redefine(one, &mut replacement));
         added.into_iter().for_each(|one| self.add(one));
         Ok(replacement)
+    }
+
+    fn check_kept(&self, kept: &[String]) -> Result<(), InvalidInput> {
+        match kept.iter().find(|name| !self.index.contains_key(*name)) {
+            Some(name) => {
+                Err(InvalidInput::new(format!("handler {name}"), "cannot be kept, as it is not there"))
+            }
+            None => Ok(()),
+        }
     }
 
     fn remove(&mut self, name: &str, replacement: &mut Replacement<W>) {
@@ -139,13 +145,12 @@ impl<W> Roster<W> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use tokio::time::Instant;
 
     use super::*;
     use crate::dispatch::BreakerPolicy;
     use crate::dispatch::breaker::Ending;
     use crate::handler::{Outcome, handler_fn};
-    use tokio::time::Instant;
 
     fn subscription(name: &str, concurrency: usize) -> Arc<Subscription> {
         let nothing = handler_fn(|_| async { Outcome::Succeeded });
