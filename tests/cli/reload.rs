@@ -183,6 +183,10 @@ fn what_is_published_is_for_the_subscribers_of_the_new_file() {
     sandbox.write_handlers(&format!("{billing}{archive}{ledger}"));
     assert_eq!(worker.hangs_up("reloaded")["unchanged"], json!(["archive", "billing"]));
     assert_eq!(subscribers("e-2"), ["archive".to_owned(), "ledger".to_owned()].into());
+    let late = "[handlers.late]\ntypes = ['invoice.*']\nshell = 'true'\nlease = '10ms'\n";
+    sandbox.write_handlers(&format!("{billing}{archive}{ledger}{late}"));
+    worker.hangs_up("reload-refused");
+    assert_eq!(subscribers("e-refused"), ["archive".to_owned(), "ledger".to_owned()].into());
     sandbox.write_handlers(&format!("{billing}{archive}{}", ledger.replace("invoice", "order")));
     worker.hangs_up("reloaded");
     assert_eq!(subscribers("e-3"), ["archive".to_owned()].into());
