@@ -755,6 +755,34 @@ mod tests {
     }
 
     #[test]
+    fn what_became_of_a_reload_is_told() {
+        let names = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let (added, changed, removed) = (names(&["a", "b"]), names(&["c"]), names(&["d"]));
+        let change = Resubscription { added, changed, removed, unchanged: names(&["e", "f"]) };
+        let same = Resubscription { unchanged: names(&["e"]), ..Resubscription::default() };
+        let refused = "h.toml is not valid: line 3\n  |\nexpected `=` near mongodb://u:hunter2@h/".to_owned();
+        let unchanged = [Unchanged::Refused(refused), Unchanged::Ignored("the worker is ending")];
+        let told = |format| -> String {
+            let log = log(format, Verbosity::Normal);
+            let done = [change.clone(), same.clone()].map(DispatchEvent::Resubscribed);
+            let done = done.iter().filter_map(|event| log.line(event, NOW));
+            done.chain(unchanged.iter().map(|one| log.unchanged_line(one, NOW))).collect()
+        };
+        insta::assert_snapshot!(told(LogFormat::Human), @r#"
+        2025-11-30T18:40:00Z reloaded   added a, b; changed c; removed d; 2 unchanged
+        2025-11-30T18:40:00Z reloaded   1 unchanged
+        2025-11-30T18:40:00Z refused    h.toml is not valid: line 3 … expected `=` near mongodb://u:***@h/; the handlers stay as they were
+        2025-11-30T18:40:00Z ignored    SIGHUP, as the worker is ending
+        "#);
+        insta::assert_snapshot!(told(LogFormat::Json), @r#"
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"reloaded","added":["a","b"],"changed":["c"],"removed":["d"],"unchanged":["e","f"]}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"reloaded","added":[],"changed":[],"removed":[],"unchanged":["e"]}
+        {"time":"2025-11-30T18:40:00.120Z","level":"error","event":"reload-refused","error":"h.toml is not valid: line 3\n  |\nexpected `=` near mongodb://u:***@h/"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"reload-ignored","reason":"the worker is ending"}
+        "#);
+    }
+
+    #[test]
     fn what_children_say_is_told_with_their_names() {
         let news = [
             ChildNews::Said("hello \u{1b}[2J mongodb://u:hunter2@h/".into()),

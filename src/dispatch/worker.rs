@@ -244,7 +244,8 @@ impl Worker {
 
     /// Asks the store for work, or whether there will be any, when there is reason to.
     fn inquire(&mut self) {
-        if !self.may_inquire() {
+        // Another round would forget what the last one found.
+        if !self.may_inquire() || self.is_over() {
             return;
         }
         let now = Instant::now();

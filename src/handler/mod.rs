@@ -83,8 +83,8 @@ pub trait Handler: Send + Sync {
     /// names is dropped. A panic is a failed attempt.
     async fn handle(&self, envelope: &Envelope, context: &HandlerContext) -> Outcome;
 
-    /// Ends what outlives an attempt, such as children that stay. The worker calls it once at its end, when no attempt
-    /// runs any more.
+    /// Ends what outlives an attempt, such as children that stay. The worker calls it once, at its end or when it has been
+    /// given another handler instead, when no attempt of it runs any more.
     async fn close(&self, _closing: &Closing) {}
 }
 

@@ -48,6 +48,8 @@ pub struct FaultyStore {
     pub writes: Mutex<Vec<usize>>,
     /// How long a claim takes.
     pub claim_takes: Mutex<Duration>,
+    /// How long it takes until a listing begins.
+    pub listing_takes: Mutex<Duration>,
     /// How long it takes to record outcomes.
     pub settling_takes: Mutex<Duration>,
     /// Nobody can be woken: the stream ends at once, or with the next wake-up, with a reason.
@@ -207,7 +209,8 @@ impl Store for FaultyStore {
     }
 
     fn list(&self, query: &ListQuery) -> BoxStream<'_, Result<Delivery>> {
-        self.inner.list(query)
+        let listing = self.inner.list(query);
+        async { take(&self.listing_takes).await }.map(|()| listing).flatten_stream().boxed()
     }
 
     async fn count(&self, selection: &Selection) -> Result<u64> {

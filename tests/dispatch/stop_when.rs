@@ -49,6 +49,18 @@ async fn nothing_unfinished_means_delayed_retries_are_waited_for() {
     assert_eq!(bench.store.statistics().await.unwrap().pending, 1);
 }
 
+/// Longer than from one look for work to the next.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_takes_long_to_say_that_nothing_is_unfinished_is_believed() {
+    let store = Arc::new(FaultyStore::default());
+    *store.listing_takes.lock().unwrap() = Duration::from_secs(1);
+    let bench = Bench::with(store);
+    bench.publish_many("mail", 1).await;
+    let (counts, _) =
+        bench.run(vec![subscription("mail", fails_first(0))], StopWhen::NothingUnfinished).await;
+    assert_eq!(counts.completed, 1);
+}
+
 #[tokio::test]
 async fn a_limit_of_deliveries_is_met_exactly() {
     let bench = Bench::new();

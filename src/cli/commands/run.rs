@@ -97,6 +97,9 @@ const LOG_QUEUE: usize = 256;
 ///
 /// SIGTERM or SIGINT: take on nothing new, let commands end by themselves for as long as --grace says, then stop them.
 /// A second signal stops them at once. Deliveries whose command was stopped are given back without losing an attempt.
+///
+/// SIGHUP: read the handlers file again and go on with what it says. What runs ends as it began. A file that cannot be used is
+/// refused, and the log says why. Without a file, and once the worker drains, it is ignored.
 #[derive(Clone, Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("what").required(true).args(["handler", "inline", "file"]))]
 pub struct Args {
