@@ -12,6 +12,7 @@ mod harness;
 mod help;
 mod keys;
 mod large;
+mod left_alone;
 mod lines;
 mod list;
 mod pause;

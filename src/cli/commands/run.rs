@@ -2,6 +2,7 @@
 
 mod from_file;
 mod handlers;
+mod init;
 mod signals;
 mod strangers;
 
@@ -208,6 +209,11 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
         return handlers.list(context);
     }
     context.require_writable("run")?;
+    if init::is_first_process()
+        && let Some(exit) = init::run_worker().await?
+    {
+        return Ok(exit);
+    }
     let signals = signals::listen()?;
     let opened = signals.drain.run_until_cancelled(open(context)).await;
     let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
