@@ -91,7 +91,7 @@ impl<'h> Attempt<'h> {
     ) -> Self {
         let now = Instant::now();
         let expires_at = held.delivery.lease_expires_at.unwrap_or_default();
-        let control = AttemptControl::new(expires_at, held.surroundings.draining.clone());
+        let control = control_of(held, expires_at, held.leased_until - tempo.guard_before_expiry());
         let envelope = Envelope::new(Arc::unwrap_or_clone(event), &held.delivery, held.max_attempts);
         let work = tokio::spawn(work_of(subscription, envelope, &control, held));
         let (timeout, renew_at) = match &subscription.work {
@@ -171,6 +171,7 @@ impl<'h> Attempt<'h> {
             Ok(Fenced::Applied) => {
                 self.held.leased_until = renewal.asked_at + self.lease;
                 self.control.set_lease_expires_at(renewal.expires_at);
+                self.control.extend_guard(self.held.leased_until - self.tempo.guard_before_expiry());
                 self.renew_at = Some(renewal.asked_at + self.tempo.renew_every);
             }
             Ok(Fenced::LeaseLost) => {
@@ -228,6 +229,14 @@ impl<'h> Attempt<'h> {
             _ => Outcome::Released,
         };
         self.conclude(Conclusion::Outcome(outcome)).await
+    }
+}
+
+fn control_of(held: &Held, expires_at: Timestamp, gone_at: Instant) -> AttemptControl {
+    let draining = held.surroundings.draining.clone();
+    match held.surroundings.guard.clone() {
+        Some(guard) => AttemptControl::guarded(expires_at, draining, guard, gone_at),
+        None => AttemptControl::new(expires_at, draining),
     }
 }
 

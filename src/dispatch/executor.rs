@@ -16,7 +16,7 @@ use super::event::{Finished, Verdict};
 use super::settler::Settler;
 use super::subscription::Subscription;
 use crate::clock::Clock;
-use crate::handler::{Outcome, Wait};
+use crate::handler::{Guard, Outcome, Wait};
 use crate::model::{Delivery, Failure, Lease, RetryPolicy, Status, Timestamp};
 use crate::store::{self, Claimed, Fenced, Store};
 
@@ -32,6 +32,8 @@ pub(super) struct Surroundings {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settler: Settler,
+    /// Ends commands when this process cannot.
+    pub(super) guard: Option<Guard>,
     /// Cancelled when the worker drains.
     pub(super) draining: CancellationToken,
     /// Cancelled when what runs has to stop.

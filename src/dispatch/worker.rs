@@ -112,7 +112,14 @@ impl Worker {
         let (draining, stopping) = (CancellationToken::new(), CancellationToken::new());
         let reports = Reports::start(store.clone(), clock.clone(), options.owner.clone());
         Worker {
-            surroundings: Surroundings { store, clock, settler, draining, stopping },
+            surroundings: Surroundings {
+                store,
+                clock,
+                settler,
+                guard: options.guard.clone(),
+                draining,
+                stopping,
+            },
             roster: Roster::new(subscriptions, options.concurrency),
             polling: Polling::new(options.poll_interval),
             pauses: Pauses::new(options.poll_interval),

@@ -1,6 +1,7 @@
 //! `run`: a worker that hands deliveries to commands.
 
 mod from_file;
+pub mod guard;
 mod handlers;
 mod init;
 mod signals;
@@ -21,6 +22,7 @@ use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 use crate::cli::log::{Log, LogFormat};
 use crate::dispatch::{Counts, DispatchEvent, DispatchOptions, Dispatcher, Signals, StopWhen};
+use crate::handler::Guard;
 use crate::handler::lines::ChildNote;
 use crate::model::TypePattern;
 use crate::store::{Store, StoreError};
@@ -180,13 +182,14 @@ impl Args {
         }
     }
 
-    fn options(&self) -> DispatchOptions {
+    fn options(&self, guard: Option<Guard>) -> DispatchOptions {
         DispatchOptions {
             owner: owner(),
             concurrency: self.concurrency.map(NonZeroUsize::get),
             poll_interval: self.poll_interval,
             grace: self.grace,
             stop_when: self.stop_when(),
+            guard,
         }
     }
 }
@@ -237,15 +240,16 @@ async fn work(
     let strangers = handlers.strangers();
     let origin = handlers.origin();
     let (subscriptions, notes) = handlers.into_subscriptions();
-    let dispatcher = Dispatcher::new(store, context.clock().clone(), subscriptions, args.options())
-        .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
-    let (sender, events) = mpsc::channel(LOG_QUEUE);
     let log = Arc::new(Log {
         format: args.log_format,
         verbosity: context.ui().verbosity(),
         has_color: context.ui().error_has_color(),
         clock: context.clock().clone(),
     });
+    let options = args.options(guard::start(&log));
+    let dispatcher = Dispatcher::new(store, context.clock().clone(), subscriptions, options)
+        .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
+    let (sender, events) = mpsc::channel(LOG_QUEUE);
     // Standard error can block, as when a terminal is paused: the worker must not.
     let listening = tokio::task::spawn_blocking({
         let log = log.clone();

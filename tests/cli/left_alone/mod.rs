@@ -14,4 +14,4 @@ mod many;
 //mod outage;
 mod pid_one;
 //mod slow;
-//mod stopped;
+mod stopped;

@@ -18,7 +18,7 @@ use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 
 /// This program, even when its file was replaced.
-const THIS_PROGRAM: &str = "/proc/self/exe";
+pub(super) const THIS_PROGRAM: &str = "/proc/self/exe";
 
 /// What is passed on: everything with which somebody may want to reach a worker.
 const PASSED_ON: [Signal; 6] =
