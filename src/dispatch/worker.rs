@@ -528,8 +528,10 @@ impl Worker {
 
     fn store_failed(&mut self, error: Arc<StoreError>) {
         let now = Instant::now();
-        if self.health.failed(now) {
-            self.tell(DispatchEvent::StoreFailing { error: error.clone() });
+        match self.health.failed(now) {
+            Some(Duration::ZERO) => self.tell(DispatchEvent::StoreFailing { error: error.clone() }),
+            Some(lasting) => self.tell(DispatchEvent::StoreStillFailing { error: error.clone(), lasting }),
+            None => {}
         }
         let is_hopeless = !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Conflict);
         let ends_by_itself = self.options.stop_when != StopWhen::Never;

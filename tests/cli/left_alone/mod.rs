@@ -6,12 +6,12 @@ mod trace;
 mod worker;
 
 mod drain;
-//mod examples;
-//mod failover;
+mod examples;
+mod failover;
 mod flood;
 mod killed;
 mod many;
-//mod outage;
+mod outage;
 mod pid_one;
-//mod slow;
+mod slow;
 mod stopped;
