@@ -9,7 +9,7 @@ use relayctl::model::Status;
 
 use super::processes;
 use super::trace::{self, line_that_tells};
-use super::worker::{Worker, within};
+use super::worker::{Worker, let_pass, within};
 use crate::harness::{Sandbox, wait_until};
 use crate::stock::order;
 
@@ -105,6 +105,46 @@ fn a_command_that_was_ended_for_a_stopped_worker_spends_no_attempt() {
     assert_eq!((end.counted("released"), end.counted("retried")), (1, 0), "{:#?}", end.log);
     let delivery = sandbox.get(&id);
     assert_eq!((delivery.attempts, &delivery.errors[..]), (1, &[][..]));
+}
+
+/// The guard forgets a delivery when it is answered, also where its child stays or has others of the same batch.
+#[test]
+fn a_child_that_stays_is_not_ended_with_the_leases_of_what_it_answered() {
+    let sandbox = Sandbox::new();
+    let text = r#"
+        [handlers.projector]
+        types = ["*"]
+        mode = "lines"
+        batch = 2
+        lease = "1s"
+        shell = '''
+            answer() {
+                id=${1##*'"deliveryId":"'}
+                printf '{"id":"%s","ok":true}\n' "${id%%\"*}"
+            }
+            while IFS= read -r batch; do
+                echo $$ >> pids
+                answer "${batch%,\{*}"
+                until test -e go; do sleep 0.05; done
+                answer "$batch"
+            done
+        '''
+    "#;
+    let file = sandbox.file("handlers.toml", text).display().to_string();
+    sandbox.pending(2);
+    let worker = sandbox.work("worker", &["--handlers", &file]);
+    wait_until("the first is answered", || sandbox.completed_by_now() == 1);
+    // Longer than its lease, while the other one is renewed.
+    let_pass(Duration::from_millis(1_500));
+    sandbox.file("go", "");
+    wait_until("both are done", || sandbox.completed_by_now() == 2);
+    let_pass(Duration::from_millis(1_500));
+    sandbox.pending(2);
+    wait_until("all are done", || sandbox.completed_by_now() == 4);
+    worker.drains();
+    let pids = std::fs::read_to_string(sandbox.home.path().join("pids")).unwrap();
+    let pids: BTreeSet<_> = pids.lines().collect();
+    assert_eq!(pids.len(), 1, "the child was replaced");
 }
 
 /// A guard is not needed for the work, but somebody has to know that it is gone.

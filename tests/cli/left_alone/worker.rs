@@ -49,11 +49,12 @@ impl Worker {
         kill(Pid::from_raw(self.pid()), signal).expect("a signal");
     }
 
-    /// The log as far as it is written.
+    /// The log as far as it is written. What is no entry is an error, for people to read.
     pub fn log(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.log).expect("a log");
         let whole_lines = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
-        whole_lines.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
+        let entries = whole_lines.filter(|line| line.starts_with('{'));
+        entries.map(|line| serde_json::from_str(line).unwrap_or_else(|_| panic!("{line}"))).collect()
     }
 
     /// How often something was logged.
