@@ -82,7 +82,8 @@ const LOG_QUEUE: usize = 256;
 /// publish or a write to a collection, and all of them are done in one transaction with the completion, or none is.
 ///
 /// A worker takes the deliveries that name one of its handlers, of whatever type. Leases are renewed while a command
-/// runs; when a worker dies, another one takes over as soon as they have run out.
+/// runs; when a worker dies, another one takes over as soon as they have run out. Until then the commands of a worker that was
+/// killed, or stopped for longer than a lease lasts, are killed by its guard, a second process that runs beside it.
 ///
 /// A handler that fails 10 times in a row is left alone by this worker for 30s, and longer each time that a single delivery
 /// tries in vain, up to 10m; the handlers file can say otherwise, and set a rate. What `relayctl pause` paused is not

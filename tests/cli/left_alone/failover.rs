@@ -34,12 +34,13 @@ fn heavy_a_primary_that_steps_down_under_load_loses_nothing() {
     let end = worker.drains();
     end.adds_up();
     assert!(sandbox.deliveries().iter().all(|one| one.status == Status::Completed));
-    assert_eq!((end.counted("dead"), end.counted("retried")), (0, 0), "{:#?}", end.log.last());
+    // The leases hold for much longer than an election takes: each outcome has found its way.
+    let failed = ["dead", "retried", "leaseLost"].map(|name| end.counted(name));
+    assert_eq!(failed, [0, 0, 0], "{:#?}", end.log.last());
     assert_eq!(end.count("store-failing"), end.count("store-recovered"));
     let lines = trace::read(&sandbox);
     assert_eq!(trace::overlaps(&lines), [] as [&trace::Line; 0]);
     assert_eq!(trace::out_of_order(&lines), [] as [&trace::Line; 0]);
     let ends = lines.iter().filter(|line| line.what == "end").count();
-    let lost = end.counted("leaseLost") as usize;
-    assert_eq!(ends, DELIVERIES + lost, "only what lost its lease was done twice");
+    assert_eq!(ends, DELIVERIES, "nothing was done twice");
 }

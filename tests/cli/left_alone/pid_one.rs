@@ -40,9 +40,9 @@ fn namespace() -> Option<Command> {
 }
 
 /// A worker, and the process of it whose children orphans become.
+#[expect(clippy::print_stderr, reason = "whoever reads the results has to know")]
 fn first_process(sandbox: &Sandbox, arguments: &[&str]) -> (Worker, i32) {
     let Some(mut command) = namespace() else {
-        #[expect(clippy::print_stderr, reason = "whoever reads the results has to know")]
         eprintln!(
             "NOT TRIED AS THE FIRST PROCESS: this user may not make a PID namespace. \
              What follows only shows that a worker takes the exit status of its own children."
