@@ -91,7 +91,8 @@ impl<'h> Attempt<'h> {
     ) -> Self {
         let now = Instant::now();
         let expires_at = held.delivery.lease_expires_at.unwrap_or_default();
-        let control = control_of(held, expires_at, held.leased_until - tempo.guard_before_expiry());
+        let gone_at = held.leased_until - tempo.guard_before_expiry();
+        let control = held.surroundings.control(expires_at, gone_at);
         let envelope = Envelope::new(Arc::unwrap_or_clone(event), &held.delivery, held.max_attempts);
         let work = tokio::spawn(work_of(subscription, envelope, &control, held));
         let (timeout, renew_at) = match &subscription.work {
@@ -229,14 +230,6 @@ impl<'h> Attempt<'h> {
             _ => Outcome::Released,
         };
         self.conclude(Conclusion::Outcome(outcome)).await
-    }
-}
-
-fn control_of(held: &Held, expires_at: Timestamp, gone_at: Instant) -> AttemptControl {
-    let draining = held.surroundings.draining.clone();
-    match held.surroundings.guard.clone() {
-        Some(guard) => AttemptControl::guarded(expires_at, draining, guard, gone_at),
-        None => AttemptControl::new(expires_at, draining),
     }
 }
 

@@ -83,3 +83,21 @@ fn no_command_outlives_its_killed_worker() {
     assert_eq!(worker.ends().status.code(), None);
     wait_until("nothing runs any more", || processes::of_deliveries(sandbox.home.path()).is_empty());
 }
+
+#[test]
+fn neither_does_what_it_runs_for_a_dead_delivery() {
+    let sandbox = Sandbox::new();
+    sandbox.pending(1);
+    let text = r#"
+        [handlers.projector]
+        types = ["*"]
+        shell = "exit 65"
+        on_dead = "trap '' TERM; touch told; while :; do sleep 0.05; done"
+    "#;
+    let file = sandbox.file("handlers.toml", text).display().to_string();
+    let worker = sandbox.work("worker", &["--handlers", &file]);
+    wait_until("it is told", || sandbox.home.path().join("told").exists());
+    worker.send(Signal::SIGKILL);
+    assert_eq!(worker.ends().status.code(), None);
+    wait_until("nothing runs any more", || processes::of_deliveries(sandbox.home.path()).is_empty());
+}
