@@ -23,6 +23,21 @@ pub enum Exit {
 }
 
 impl Exit {
+    const ALL: [Exit; 7] = [
+        Exit::Done,
+        Exit::Failed,
+        Exit::Usage,
+        Exit::Partial,
+        Exit::Unavailable,
+        Exit::Misconfigured,
+        Exit::Interrupted,
+    ];
+
+    /// What a code means; one that has no meaning here is a failure.
+    pub fn of(code: i32) -> Exit {
+        Exit::ALL.into_iter().find(|exit| i32::from(exit.code()) == code).unwrap_or(Exit::Failed)
+    }
+
     /// The code that the shell sees.
     pub const fn code(self) -> u8 {
         match self {

@@ -156,6 +156,7 @@ fn level_of(event: &DispatchEvent) -> Level {
     match event {
         DispatchEvent::Claimed { .. } | DispatchEvent::HandedBack { .. } => Level::Debug,
         DispatchEvent::StoreFailing { .. }
+        | DispatchEvent::StoreStillFailing { .. }
         | DispatchEvent::WakeUpsLost { .. }
         | DispatchEvent::PausesUnknown { .. }
         | DispatchEvent::ClockDiffers { .. }
@@ -215,6 +216,10 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
         }
         DispatchEvent::StoreFailing { error } => {
             (Meaning::Warning, "store", format!("{}; trying again", one_line(&error.to_string())))
+        }
+        DispatchEvent::StoreStillFailing { error, lasting } => {
+            let (error, lasting) = (one_line(&error.to_string()), short_duration(*lasting));
+            (Meaning::Warning, "store", format!("{error}; still trying after {lasting}"))
         }
         DispatchEvent::StoreRecovered { after } => {
             (Meaning::Plain, "store", format!("answers again after {}", short_duration(*after)))
@@ -396,6 +401,7 @@ enum JsonEvent<'a> {
     HandedBack { count: usize },
     WakeUpsLost { error: String },
     StoreFailing { error: String },
+    StoreStillFailing { error: String, lasting_ms: u64 },
     StoreRecovered { after_ms: u64 },
     Paused(&'a Pause),
     Resumed { handler: &'a str },
@@ -493,6 +499,9 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
         DispatchEvent::WakeUpsLost { error } => JsonEvent::WakeUpsLost { error: redact(&error.to_string()) },
         DispatchEvent::StoreFailing { error } => {
             JsonEvent::StoreFailing { error: redact(&error.to_string()) }
+        }
+        DispatchEvent::StoreStillFailing { error, lasting } => {
+            JsonEvent::StoreStillFailing { error: redact(&error.to_string()), lasting_ms: millis(*lasting) }
         }
         DispatchEvent::StoreRecovered { after } => JsonEvent::StoreRecovered { after_ms: millis(*after) },
         DispatchEvent::Paused { pause } => JsonEvent::Paused(pause),
@@ -648,7 +657,8 @@ mod tests {
                 error: "exit status 1".into(),
             })),
             finished(Verdict::LeaseLost { unrecorded: Some(Outcome::Succeeded) }),
-            DispatchEvent::StoreFailing { error },
+            DispatchEvent::StoreFailing { error: error.clone() },
+            DispatchEvent::StoreStillFailing { error, lasting: Duration::from_secs(420) },
             DispatchEvent::StoreRecovered { after: Duration::from_secs(12) },
             DispatchEvent::Draining { running: 1, grace: Duration::from_secs(30) },
             DispatchEvent::Stopping { running: 2 },
@@ -673,6 +683,7 @@ mod tests {
         2025-11-30T18:40:00Z on dead    projector  order.placed.v1  d-1  exit status 1
         2025-11-30T18:40:00Z lease lost projector  order.placed.v1  d-1  attempt 2 of 5 succeeded, but that could not be recorded
         2025-11-30T18:40:00Z store      no answer from mongodb://u:***@h/; trying again
+        2025-11-30T18:40:00Z store      no answer from mongodb://u:***@h/; still trying after 7m
         2025-11-30T18:40:00Z store      answers again after 12s
         2025-11-30T18:40:00Z draining   waiting up to 30s for 1 delivery; a second signal stops now
         2025-11-30T18:40:00Z stopping   2 deliveries
@@ -694,6 +705,7 @@ mod tests {
         {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"on-dead-failed","deliveryId":"d-1","type":"order.placed.v1","handler":"projector","error":"exit status 1"}
         {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"finished","outcome":"lease-lost","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
         {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"store-failing","error":"no answer from mongodb://u:***@h/"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"store-still-failing","error":"no answer from mongodb://u:***@h/","lastingMs":420000}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"store-recovered","afterMs":12000}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"draining","running":1,"graceMs":30000}
         {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopping","running":2}
@@ -845,6 +857,7 @@ mod tests {
         2025-11-30T18:40:00Z on dead    projector  order.placed.v1  d-1  exit status 1
         2025-11-30T18:40:00Z lease lost projector  order.placed.v1  d-1  attempt 2 of 5 succeeded, but that could not be recorded
         2025-11-30T18:40:00Z store      no answer from mongodb://u:***@h/; trying again
+        2025-11-30T18:40:00Z store      no answer from mongodb://u:***@h/; still trying after 7m
         "#);
     }
 

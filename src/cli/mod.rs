@@ -21,6 +21,7 @@ use clap::Parser as _;
 use crate::config::{self, ProcessEnvironment, redact};
 
 use app::Cli;
+use commands::run::guard;
 use context::Context;
 use error::CliResult;
 use exit::Exit;
@@ -28,6 +29,9 @@ use ui::Ui;
 
 /// Runs the command that the arguments of this process name, and says how it ended.
 pub fn main() -> ExitCode {
+    if guard::is_asked_for() {
+        return guard::stand();
+    }
     run(std::env::args_os()).into()
 }
 

@@ -99,7 +99,8 @@ impl<'h> Attempt<'h> {
     ) -> Self {
         let (now, tempo) = (Instant::now(), subscription.tempo());
         let expires_at = held.delivery.lease_expires_at.unwrap_or_default();
-        let control = AttemptControl::new(expires_at, held.surroundings.draining.clone());
+        let gone_at = held.leased_until - tempo.guard_before_expiry();
+        let control = held.surroundings.control(expires_at, gone_at);
         let envelope = Envelope::new(Arc::unwrap_or_clone(event), &held.delivery, held.max_attempts);
         let work = tokio::spawn(work_of(subscription, envelope, &control, held));
         let (timeout, renew_at) = match &subscription.work {
@@ -182,6 +183,7 @@ impl<'h> Attempt<'h> {
             Ok(Fenced::Applied) => {
                 self.held.leased_until = renewal.asked_at + self.lease;
                 self.control.set_lease_expires_at(renewal.expires_at);
+                self.control.extend_guard(self.held.leased_until - self.tempo.guard_before_expiry());
                 self.renew_at = Some(renewal.asked_at + self.tempo.renew_every);
             }
             Ok(Fenced::LeaseLost) => {

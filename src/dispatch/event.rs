@@ -46,6 +46,13 @@ pub enum DispatchEvent {
         /// What the store said first.
         error: Arc<StoreError>,
     },
+    /// It still does: told after a minute, and then ever more rarely, at least once an hour.
+    StoreStillFailing {
+        /// What the store said last.
+        error: Arc<StoreError>,
+        /// How long by now.
+        lasting: Duration,
+    },
     /// The store answers again.
     StoreRecovered {
         /// How long it did not.

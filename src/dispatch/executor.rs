@@ -17,7 +17,7 @@ use super::event::{Finished, Verdict};
 use super::settler::Settler;
 use super::subscription::Subscription;
 use crate::clock::Clock;
-use crate::handler::{Outcome, Wait};
+use crate::handler::{AttemptControl, Guard, Outcome, Wait};
 use crate::model::{Delivery, Failure, Lease, RetryPolicy, Status, Timestamp};
 use crate::store::{self, Claimed, Fenced, Store};
 
@@ -33,10 +33,24 @@ pub(super) struct Surroundings {
     pub(super) store: Arc<dyn Store>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) settler: Settler,
+    /// Ends commands when this process cannot.
+    pub(super) guard: Option<Guard>,
     /// Cancelled when the worker drains.
     pub(super) draining: CancellationToken,
     /// Cancelled when what runs has to stop.
     pub(super) stopping: CancellationToken,
+}
+
+impl Surroundings {
+    /// The control of what may run until `expires_at`, and has to be gone at `gone_at` even where this process cannot see to
+    /// it.
+    pub(super) fn control(&self, expires_at: Timestamp, gone_at: Instant) -> AttemptControl {
+        let draining = self.draining.clone();
+        match self.guard.clone() {
+            Some(guard) => AttemptControl::guarded(expires_at, draining, guard, gone_at),
+            None => AttemptControl::new(expires_at, draining),
+        }
+    }
 }
 
 /// A leased delivery, and what is to be done with it.

@@ -40,6 +40,7 @@ use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock, ServerClock};
+use crate::handler::Guard;
 use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
@@ -78,6 +79,9 @@ pub struct DispatchOptions {
     pub grace: Duration,
     /// When to end.
     pub stop_when: StopWhen,
+    /// What ends commands when this process cannot: where there is none, they outlive a worker that is killed, and their
+    /// lease where it is stopped.
+    pub guard: Option<Guard>,
 }
 
 impl Default for DispatchOptions {
@@ -88,6 +92,7 @@ impl Default for DispatchOptions {
             poll_interval: Duration::from_secs(1),
             grace: Duration::from_secs(30),
             stop_when: StopWhen::Never,
+            guard: None,
         }
     }
 }

@@ -14,7 +14,7 @@ use super::event::{Finished, OnDeadFailed, Verdict};
 use super::executor::Surroundings;
 use super::health;
 use super::subscription::{OnDead, Subscription};
-use crate::handler::{AttemptControl, StopReason};
+use crate::handler::StopReason;
 use crate::model::{Envelope, Failure, Timestamp};
 use crate::store::{ErrorKind, Store};
 
@@ -68,9 +68,10 @@ impl Telling {
     }
 
     async fn tell(&self, envelope: &Envelope) -> Result<(), String> {
-        let Surroundings { clock, draining, stopping, .. } = &self.surroundings;
+        let Surroundings { clock, stopping, .. } = &self.surroundings;
         let ends_at = clock.now().saturating_add(self.timeout);
-        let control = AttemptControl::new(ends_at, draining.clone());
+        let gone_at = Instant::now() + self.timeout + self.kill_after + AFTER_KILL;
+        let control = self.surroundings.control(ends_at, gone_at);
         let context = control.context();
         let mut work = self.on_dead.handler.dead(envelope, &self.failure, &context);
         let reason = tokio::select! {

@@ -32,6 +32,11 @@ impl Tempo {
         self.kill_after + self.margin
     }
 
+    /// How long before the lease runs out a guard ends what still runs, since the worker that should have done it did not.
+    pub(super) fn guard_before_expiry(&self) -> Duration {
+        self.margin / 2
+    }
+
     /// How long after KILL a handler that still does not end is left to itself.
     pub(super) fn abandon_after_kill(&self) -> Duration {
         self.margin / 2

@@ -123,7 +123,14 @@ impl Worker {
         let reports = Reports::start(store.clone(), clock.clone(), options.owner.clone());
         let time = Timekeeper::start(store.clone(), server_clock);
         Worker {
-            surroundings: Surroundings { store, clock, settler, draining, stopping },
+            surroundings: Surroundings {
+                store,
+                clock,
+                settler,
+                guard: options.guard.clone(),
+                draining,
+                stopping,
+            },
             roster: Roster::new(subscriptions, options.concurrency),
             polling: Polling::new(options.poll_interval),
             time,
@@ -626,8 +633,10 @@ impl Worker {
 
     fn store_failed(&mut self, error: Arc<StoreError>) {
         let now = Instant::now();
-        if self.health.failed(now) {
-            self.tell(DispatchEvent::StoreFailing { error: error.clone() });
+        match self.health.failed(now) {
+            Some(Duration::ZERO) => self.tell(DispatchEvent::StoreFailing { error: error.clone() }),
+            Some(lasting) => self.tell(DispatchEvent::StoreStillFailing { error: error.clone(), lasting }),
+            None => {}
         }
         let is_hopeless = !matches!(error.kind(), ErrorKind::Unavailable | ErrorKind::Conflict);
         let ends_by_itself = self.options.stop_when != StopWhen::Never;

@@ -1,13 +1,17 @@
 //! What a handler knows about its attempt besides the envelope: its lease, and whether to stop.
 
 use std::fmt;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::ExitStatus;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use nix::sys::signal::Signal;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::guard::{Cover, Guard};
 use crate::model::Timestamp;
 
 /// Why an attempt is asked to stop.
@@ -76,6 +80,17 @@ struct Attempt {
     stop: OnceLock<Stop>,
     draining: CancellationToken,
     lease_expires_at: AtomicI64,
+    cover: Option<Cover>,
+}
+
+/// A process group that runs for an attempt, and that the guard knows of.
+#[derive(Debug)]
+pub(super) struct Guarded(HandlerContext);
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        self.0.0.cover.iter().for_each(Cover::drop_group);
+    }
 }
 
 impl HandlerContext {
@@ -95,6 +110,18 @@ impl HandlerContext {
         *self.0.stop.get().expect("the reason is set before the token is cancelled")
     }
 
+    /// Tells the guard, where there is one, that a process group runs for this attempt, until the result is dropped.
+    pub(super) fn guard(&self, group: u32) -> Option<Guarded> {
+        self.0.cover.as_ref()?.hold(group);
+        Some(Guarded(self.clone()))
+    }
+
+    /// Whether the guard has ended what ran for this attempt, as far as its status tells: the worker did not get to it in time.
+    pub(super) fn was_ended_by_guard(&self, status: Option<ExitStatus>) -> bool {
+        let was_killed = status.and_then(|status| status.signal()) == Some(Signal::SIGKILL as i32);
+        was_killed && self.0.cover.as_ref().is_some_and(Cover::is_over)
+    }
+
     /// A token that is cancelled when the attempt is asked to stop, to be passed on to other libraries.
     pub fn cancellation_token(&self) -> CancellationToken {
         self.0.stopping.clone()
@@ -109,11 +136,26 @@ impl HandlerContext {
 impl AttemptControl {
     /// A new attempt under a lease; `draining` is cancelled when the worker begins to drain.
     pub fn new(lease_expires_at: Timestamp, draining: CancellationToken) -> Self {
+        AttemptControl::covered(lease_expires_at, draining, None)
+    }
+
+    /// The same, where a guard sees to it that commands are gone at a certain time.
+    pub fn guarded(
+        lease_expires_at: Timestamp,
+        draining: CancellationToken,
+        guard: Guard,
+        gone_at: Instant,
+    ) -> Self {
+        AttemptControl::covered(lease_expires_at, draining, Some(Cover::new(guard, gone_at)))
+    }
+
+    fn covered(lease_expires_at: Timestamp, draining: CancellationToken, cover: Option<Cover>) -> Self {
         AttemptControl(Arc::new(Attempt {
             stopping: CancellationToken::new(),
             stop: OnceLock::new(),
             draining,
             lease_expires_at: AtomicI64::new(lease_expires_at.as_millis()),
+            cover,
         }))
     }
 
@@ -132,6 +174,11 @@ impl AttemptControl {
     /// Tells that the lease was renewed.
     pub fn set_lease_expires_at(&self, expires_at: Timestamp) {
         self.0.lease_expires_at.store(expires_at.as_millis(), Ordering::Relaxed);
+    }
+
+    /// Tells the guard, where there is one, when commands have to be gone now.
+    pub fn extend_guard(&self, gone_at: Instant) {
+        self.0.cover.iter().for_each(|cover| cover.extend(gone_at));
     }
 }
 

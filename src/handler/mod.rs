@@ -5,6 +5,7 @@
 
 mod context;
 mod function;
+mod guard;
 pub mod lines;
 pub mod operations;
 pub mod shell;
@@ -17,6 +18,7 @@ use crate::store::{StoreError, Transaction};
 
 pub use context::{AttemptControl, Closing, HandlerContext, Stop, StopReason};
 pub use function::{FnHandler, handler_fn};
+pub use guard::{Guard, stand_guard};
 pub use lines::{BatchHandler, BatchLimits, LinesHandler};
 pub use operations::{NumberedOperation, Operation, OperationRules, Preparation, PreparingHandler};
 pub use shell::{

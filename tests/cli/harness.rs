@@ -120,25 +120,34 @@ pub struct Sandbox {
 impl Sandbox {
     /// A database in which `setup` was run.
     pub fn new() -> Sandbox {
-        let sandbox = Sandbox::without_schema();
+        Sandbox::on(&server())
+    }
+
+    /// The same on another server.
+    pub fn on(uri: &str) -> Sandbox {
+        let sandbox = Sandbox::empty_on(uri);
         sandbox.runtime.block_on(sandbox.store.setup()).expect("setup");
         sandbox
     }
 
     /// An empty database.
     pub fn without_schema() -> Sandbox {
+        Sandbox::empty_on(&server())
+    }
+
+    fn empty_on(uri: &str) -> Sandbox {
         static COUNTER: AtomicU32 = AtomicU32::new(0);
         let number = COUNTER.fetch_add(1, Ordering::Relaxed);
         let database = format!("cli_{}_{number}_{}", std::process::id(), SystemClock.now().as_millis());
         let runtime = Runtime::new().expect("a runtime");
-        let client = runtime.block_on(mongodb::Client::with_uri_str(server())).expect("a client");
+        let client = runtime.block_on(mongodb::Client::with_uri_str(uri)).expect("a client");
         let options = MongoOptions { database: Some(database.clone()), ..MongoOptions::default() };
         let store = {
             let _guard = runtime.enter();
             MongoStore::new(&client, options).expect("a store")
         };
         let home = tempfile::tempdir().expect("a temporary directory");
-        Sandbox { home, url: url_of(&server(), &database), database, runtime, client, store }
+        Sandbox { home, url: url_of(uri, &database), database, runtime, client, store }
     }
 
     /// The binary, with the store in its environment.

@@ -13,6 +13,7 @@ mod harness;
 mod help;
 mod keys;
 mod large;
+mod left_alone;
 mod lines;
 mod list;
 mod pause;

@@ -41,6 +41,23 @@ async fn a_worker_outlives_an_outage_and_tells_its_begin_and_end_once() {
     assert_eq!(worker.drain().await.completed, 3);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_long_outage_is_told_again_now_and_then() {
+    let store = Arc::new(FaultyStore::default());
+    let bench = Bench::with(store.clone());
+    store.claims_fail.store(true, Ordering::SeqCst);
+    let mut worker = bench.start(vec![subscription("mail", succeeding())], StopWhen::Never);
+    let mut told = Vec::new();
+    while told.len() < 3 {
+        let event = worker.events.recv().await.expect("the worker still runs");
+        if let DispatchEvent::StoreStillFailing { error, lasting } = event {
+            told.push((error.kind(), lasting.as_secs() / 60));
+        }
+    }
+    assert_eq!(told, [1, 3, 7].map(|minutes| (ErrorKind::Unavailable, minutes)));
+    worker.drain().await;
+}
+
 #[tokio::test]
 async fn deliveries_without_their_events_are_given_back_until_the_store_recovers() {
     let store = Arc::new(FaultyStore::default());

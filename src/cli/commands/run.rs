@@ -1,7 +1,9 @@
 //! `run`: a worker that hands deliveries to commands.
 
 mod from_file;
+pub mod guard;
 mod handlers;
+mod init;
 mod reload;
 mod signals;
 mod strangers;
@@ -25,6 +27,7 @@ use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 use crate::cli::log::{Log, LogFormat};
 use crate::dispatch::{Counts, DispatchEvent, DispatchOptions, Dispatcher, Signals, StopWhen};
+use crate::handler::Guard;
 use crate::handler::lines::ChildNote;
 use crate::model::TypePattern;
 use crate::store::{Store, StoreError};
@@ -86,7 +89,8 @@ const LOG_QUEUE: usize = 256;
 /// publish or a write to a collection, and all of them are done in one transaction with the completion, or none is.
 ///
 /// A worker takes the deliveries that name one of its handlers, of whatever type. Leases are renewed while a command
-/// runs; when a worker dies, another one takes over as soon as they have run out.
+/// runs; when a worker dies, another one takes over as soon as they have run out. Until then the commands of a worker that was
+/// killed, or stopped for longer than a lease lasts, are killed by its guard, a second process that runs beside it.
 ///
 /// A handler that fails 10 times in a row is left alone by this worker for 30s, and longer each time that a single delivery
 /// tries in vain, up to 10m; the handlers file can say otherwise, and set a rate. What `relayctl pause` paused is not
@@ -192,13 +196,14 @@ impl Args {
         }
     }
 
-    fn options(&self) -> DispatchOptions {
+    fn options(&self, guard: Option<Guard>) -> DispatchOptions {
         DispatchOptions {
             owner: owner(),
             concurrency: self.concurrency.map(NonZeroUsize::get),
             poll_interval: self.poll_interval,
             grace: self.grace,
             stop_when: self.stop_when(),
+            guard,
         }
     }
 }
@@ -223,6 +228,11 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
         return handlers.list(context);
     }
     context.require_writable("run")?;
+    if init::is_first_process()
+        && let Some(exit) = init::run_worker().await?
+    {
+        return Ok(exit);
+    }
     let signals = signals::listen()?;
     let opened = signals.drain.run_until_cancelled(open(context)).await;
     let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
@@ -250,7 +260,8 @@ async fn work(
     let reloader = Reloader::new(args, store.clone(), &handlers, note_sender, log.clone());
     let (subscriptions, own_notes) = handlers.into_subscriptions();
     let clock = context.clock().clone();
-    let dispatcher = Dispatcher::new(store, Arc::new(clock.clone()), subscriptions, args.options())
+    let options = args.options(guard::start(&log));
+    let dispatcher = Dispatcher::new(store, Arc::new(clock.clone()), subscriptions, options)
         .map_err(|error| CliError::usage(format!("{origin}{error}")))?
         .keeping_time(clock);
     reloader.listen(own_notes);

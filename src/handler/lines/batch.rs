@@ -8,6 +8,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::oneshot;
 
 use super::answer::{self, shown};
+use super::keeper::Ended;
+use crate::handler::context::Guarded;
 use crate::handler::{HandlerContext, Outcome, Stop};
 
 /// One delivery, on its way through a child.
@@ -15,9 +17,14 @@ pub(super) struct Item {
     pub(super) id: String,
     pub(super) context: HandlerContext,
     pub(super) reply: oneshot::Sender<Outcome>,
+    pub(super) guarded: Option<Guarded>,
 }
 
 impl Item {
+    pub(super) fn new(id: String, context: HandlerContext, reply: oneshot::Sender<Outcome>) -> Self {
+        Item { id, context, reply, guarded: None }
+    }
+
     fn settle(self, outcome: Outcome) {
         // Nobody waits when the attempt was given up.
         let _ = self.reply.send(outcome);
@@ -42,6 +49,15 @@ impl Batch {
     /// A batch whose outcomes are told by [`conclude`](Batch::conclude).
     pub(super) fn told_at_the_end(items: Vec<Item>) -> Self {
         Batch { held: Some(Vec::new()), ..Batch::told_at_once(items) }
+    }
+
+    /// Tells the guard which child has them, until each is settled.
+    pub(super) fn guard(&mut self, child: u32) {
+        for item in self.waiting.values_mut() {
+            // What it was told of another child is over first.
+            item.guarded = None;
+            item.guarded = item.context.guard(child);
+        }
     }
 
     /// Whether nothing is left to be answered.
@@ -124,6 +140,12 @@ impl Batch {
         self.held.into_iter().flatten().for_each(|(item, outcome)| item.settle(outcome));
     }
 
+    /// Whether this process did not get to the child before the lease of one of them was over.
+    pub(super) fn was_ended_by_guard(&self, ended: Option<&Ended>) -> bool {
+        let status = ended.and_then(|ended| ended.status);
+        self.waiting.values().any(|item| item.context.was_ended_by_guard(status))
+    }
+
     /// Any of the contexts of those that were not answered.
     pub(super) fn any_context(&self) -> Option<&HandlerContext> {
         self.waiting.values().map(|item| &item.context).next()
@@ -179,7 +201,7 @@ mod tests {
             let (reply, receiver) = oneshot::channel();
             replies.insert((*id).to_owned(), receiver);
             let control = AttemptControl::new(Timestamp::EPOCH, Default::default());
-            Item { id: (*id).to_owned(), context: control.context(), reply }
+            Item::new((*id).to_owned(), control.context(), reply)
         });
         let items = items.collect();
         (if hold { Batch::told_at_the_end(items) } else { Batch::told_at_once(items) }, replies)

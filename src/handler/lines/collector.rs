@@ -54,7 +54,7 @@ impl Collector {
         let Written { id, handler, json } = written;
         let (reply, mut outcome) = oneshot::channel();
         let turn = Arc::new(AtomicU8::new(WAITING));
-        let item = Item { id, context: context.clone(), reply };
+        let item = Item::new(id, context.clone(), reply);
         let ticket = Ticket { handler, json, item, since: Instant::now(), turn: turn.clone() };
         if self.tickets.send(ticket).is_err() {
             return Outcome::Released;

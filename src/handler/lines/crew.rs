@@ -54,6 +54,7 @@ impl Crew {
                 Ok(None) => return batch.conclude(|_| Outcome::Released),
                 Err(why) => return batch.conclude(|_| Outcome::failed(why.clone())),
             };
+            batch.guard(child.pid());
             let fate = Talk::new(&mut child, &mut batch, self.style, &input).run().await;
             if let Fate::Untouched = fate {
                 self.replace(&handler, child, None).await;
@@ -134,6 +135,9 @@ impl Crew {
                 let ended = discard(&mut child).await;
                 let message = with_last_words(&why, ended.as_deref());
                 batch.conclude(|_| Outcome::failed(message.clone()));
+            }
+            Fate::Ended(ended) if batch.was_ended_by_guard(ended.as_deref()) => {
+                conclude_stopped(StopReason::LeaseEnding, ended.as_deref(), batch);
             }
             Fate::Ended(ended) => self.settle_ended(ended, batch).await,
             Fate::Stopped(reason, ended) => conclude_stopped(reason, ended.as_deref(), batch),

@@ -190,7 +190,7 @@ impl Children {
         let (reply, outcome) = oneshot::channel();
         let Written { id, handler, json: mut input } = written;
         input.push(b'\n');
-        let batch = Batch::told_at_once(vec![Item { id, context: context.clone(), reply }]);
+        let batch = Batch::told_at_once(vec![Item::new(id, context.clone(), reply)]);
         self.crew().serve(Request { handler, input, batch }).await;
         outcome.await.unwrap_or(Outcome::Released)
     }

@@ -40,10 +40,14 @@ pub(super) async fn run(
 ) -> io::Result<Ended> {
     let (mut child, mut pipes) = start(command, input, facts)?;
     let mut group = ProcessGroup::led_by(&child).ok_or(io::ErrorKind::NotFound)?;
+    let _guarded = context.guard(group.id());
 
     let exited = pipes.during(exit_or_stop(&mut child, context)).await?;
     let (status, stopped) = match exited {
-        ExitOrStop::Exit(status) => (Some(status), None),
+        ExitOrStop::Exit(status) => {
+            let by_guard = context.was_ended_by_guard(Some(status));
+            (Some(status), by_guard.then_some(StopReason::LeaseEnding))
+        }
         ExitOrStop::Stop(stop) => {
             let status = pipes.during(end_by(&mut child, &group, stop.kill_at)).await?;
             (status, Some(stop.reason))

@@ -37,6 +37,11 @@ impl ProcessGroup {
         Some(ProcessGroup { id: Pid::from_raw(pid), is_gone: false })
     }
 
+    /// Its number.
+    pub(in crate::handler) fn id(&self) -> u32 {
+        self.id.as_raw().unsigned_abs()
+    }
+
     /// Asks all its processes to end.
     pub(in crate::handler) fn terminate(&self) {
         self.signal(Signal::SIGTERM);
