@@ -5,7 +5,8 @@
 //! a task of its own (`executor`) with its time-out and its lease; outcomes of all of them reach the store through one
 //! queue (`settler`), which writes together what came together. While there is nothing to do the store may wake the
 //! worker (`wake`). A handler that an operator paused, that keeps failing, or that has a rate is held back at its gate
-//! (`gate`); pauses are read, and breakers reported, beside the work (`controls`). What happens is told as a stream of [`DispatchEvent`]s; nothing here knows a terminal.
+//! (`gate`); pauses are read, and breakers reported, beside the work (`controls`). What happens is told as a stream of
+//! [`DispatchEvent`]s, and how the worker is can be seen from its [`Pulse`]; nothing here knows a terminal.
 
 mod attempt;
 mod backoff;
@@ -20,6 +21,7 @@ mod health;
 mod pace;
 mod polling;
 mod prepared;
+mod pulse;
 mod roster;
 mod settler;
 mod subscription;
@@ -39,8 +41,11 @@ use crate::clock::Clock;
 use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
+use pulse::Heart;
+
 pub use breaker::BreakerPolicy;
-pub use event::{Counts, DispatchEvent, Finished, Verdict};
+pub use event::{Counts, DispatchEvent, Finished, Timing, Verdict};
+pub use pulse::{Obstacle, Pulse};
 pub use subscription::{Limits, MIN_LEASE, Subscription};
 
 /// When a worker ends by itself.
@@ -106,6 +111,7 @@ pub struct Dispatcher {
     clock: Arc<dyn Clock>,
     subscriptions: Vec<Arc<Subscription>>,
     options: DispatchOptions,
+    heart: Heart,
 }
 
 impl Dispatcher {
@@ -139,8 +145,14 @@ impl Dispatcher {
                 ));
             }
         }
+        let heart = Heart::new(subscriptions.iter().map(|one| one.handler().to_owned()).collect());
         let subscriptions = subscriptions.into_iter().map(Arc::new).collect();
-        Ok(Dispatcher { store, clock, subscriptions, options })
+        Ok(Dispatcher { store, clock, subscriptions, options, heart })
+    }
+
+    /// What the worker shows of itself while it runs, for those who watch over it.
+    pub fn pulse(&self) -> Pulse {
+        self.heart.pulse()
     }
 
     /// Works until a signal or [`DispatchOptions::stop_when`] ends it, and until the outcome of everything that it took

@@ -135,6 +135,11 @@ impl<W> Roster<W> {
         self.running
     }
 
+    /// How many slots each handler has taken.
+    pub(super) fn running_by_handler(&self) -> impl Iterator<Item = usize> {
+        self.stations.iter().map(|station| station.running)
+    }
+
     /// How many deliveries wait for a slot.
     pub(super) fn waiting(&self) -> usize {
         self.waiting

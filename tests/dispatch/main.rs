@@ -13,6 +13,7 @@ mod leases;
 mod outages;
 mod outcomes;
 mod preparing;
+mod pulse;
 mod settling;
 mod stop_when;
 mod support;

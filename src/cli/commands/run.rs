@@ -231,6 +231,7 @@ async fn work(
         verbosity: context.ui().verbosity(),
         has_color: context.ui().error_has_color(),
         clock: context.clock().clone(),
+        owner: owner(),
     };
     // Standard error can block, as when a terminal is paused: the worker must not.
     let logging = tokio::task::spawn_blocking(move || write_log(&log, strangers, events));

@@ -60,6 +60,7 @@ mod tests {
             attempt: 1,
             max_attempts: 5,
             elapsed: Duration::ZERO,
+            timing: None,
             verdict: Verdict::Completed,
         }))
     }
