@@ -1,6 +1,7 @@
 //! The log of a worker on standard error: a calm line for each outcome, for people or as JSON.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,20 @@ impl Log {
     /// Writes an entry to standard error. A closed standard error is nobody's concern.
     pub fn write(&self, event: &DispatchEvent) {
         if let Some(line) = self.line(event, self.clock.now()) {
+            let _ = io::stderr().write_all(line.as_bytes());
+        }
+    }
+
+    /// Writes where the worker can be watched.
+    pub fn listening(&self, address: SocketAddr) {
+        if self.verbosity >= Verbosity::Normal {
+            let now = self.clock.now();
+            let line = match self.format {
+                LogFormat::Human => {
+                    self.human_line(now, Meaning::Plain, "metrics", &format!("http://{address}/metrics"))
+                }
+                LogFormat::Json => self.json_line(JsonEvent::Listening { address }, Level::Info, now),
+            };
             let _ = io::stderr().write_all(line.as_bytes());
         }
     }
@@ -287,6 +302,7 @@ struct JsonEntry<'a> {
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 enum JsonEvent<'a> {
     Started { handlers: &'a [String] },
+    Listening { address: SocketAddr },
     Warning { message: &'a str },
     Ready,
     Claimed { handler: &'a str, count: usize },

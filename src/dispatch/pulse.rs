@@ -7,6 +7,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::model::short_duration;
+
 /// How often the loop turns at the least.
 pub(super) const BEAT_EVERY: Duration = Duration::from_secs(1);
 
@@ -79,19 +81,25 @@ pub struct Pulse {
 }
 
 /// What keeps a worker from its work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     /// It has not heard from its store yet.
+    #[error("the worker starts: it has not heard from the store yet")]
     Starting,
     /// Its loop has not turned for so long.
+    #[error("the worker is stuck: its loop has not turned for {}", short_duration(*.0))]
     Stuck(Duration),
     /// The store has been failing, or owes an answer, for so long.
+    #[error("the store has not answered for {}", short_duration(*.0))]
     StoreSilent(Duration),
     /// Nobody reads its events.
+    #[error("nothing new starts: the worker's log is not read")]
     Unread,
     /// It drains: it takes on nothing new.
+    #[error("the worker drains")]
     Draining,
     /// It has ended.
+    #[error("the worker has ended")]
     Ended,
 }
 

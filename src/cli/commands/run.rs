@@ -1,29 +1,33 @@
 //! `run`: a worker that hands deliveries to commands.
 
+mod audience;
 mod handlers;
 mod signals;
 mod strangers;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 
-use crate::cli::args::values::{duration, name};
+use crate::cli::args::values::{address, duration, name};
 use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
 use crate::cli::exit::Exit;
 use crate::cli::log::{Log, LogFormat};
-use crate::dispatch::{Counts, DispatchEvent, DispatchOptions, Dispatcher, Signals, StopWhen};
+use crate::dispatch::{Counts, DispatchOptions, Dispatcher, Signals, StopWhen};
 use crate::model::TypePattern;
+use crate::monitor::{Monitor, Server};
 use crate::store::{Store, StoreError};
 
+use audience::Audience;
 use handlers::Handlers;
-use strangers::Strangers;
 
 /// Examples and exit codes.
 pub const DOCS: Docs = Docs {
@@ -145,6 +149,16 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
     poll_interval: Duration,
 
+    /// Answer HTTP here: /metrics for Prometheus, /healthz and /readyz; such as 127.0.0.1:9187, or :9187 for all addresses
+    ///
+    /// Port 0 takes a free one, which the log tells. There is no password and no TLS: choose an address that only those
+    /// reach who may know. /healthz is 200 while the worker's loop turns; /readyz is 200 while the store answers and
+    /// the worker takes on deliveries; both say in one line why not. During a drain all of them go on answering.
+    /// The depth of the queues is read from the store when /metrics is asked for, at most every 15s, and never for more than
+    /// a twentieth of the time; until there is an answer, /metrics tells the one before.
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    metrics: Option<SocketAddr>,
+
     /// How the log on standard error is written
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
@@ -201,10 +215,28 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     }
     context.require_writable("run")?;
     let signals = signals::listen()?;
+    let listener = listen(args).await?;
     let opened = signals.drain.run_until_cancelled(open(context)).await;
     let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
     handlers.check_writes(&*store)?;
-    work(context, args, handlers, store, signals).await
+    work(context, args, handlers, Doors { store, listener }, signals).await
+}
+
+/// What a worker has opened before it begins.
+struct Doors {
+    store: Arc<dyn Store>,
+    /// Where those ask who watch it.
+    listener: Option<TcpListener>,
+}
+
+/// Takes the address for those who watch, before anything else begins.
+async fn listen(args: &Args) -> CliResult<Option<TcpListener>> {
+    let Some(address) = args.metrics else { return Ok(None) };
+    let listener = Server::listen(address).await.map_err(|error| {
+        CliError::from(anyhow::Error::new(error).context(format!("cannot listen on {address} for --metrics")))
+            .with_hint("another worker may have it: choose another port, or port 0 for any free one")
+    })?;
+    Ok(Some(listener))
 }
 
 async fn open(context: &Context) -> CliResult<Arc<dyn Store>> {
@@ -217,14 +249,19 @@ async fn work(
     context: &Context,
     args: &Args,
     handlers: Handlers,
-    store: Arc<dyn Store>,
+    doors: Doors,
     signals: Signals,
 ) -> CliResult<Exit> {
+    let Doors { store, listener } = doors;
     let strangers = handlers.strangers();
     let origin = handlers.origin();
-    let dispatcher =
-        Dispatcher::new(store, context.clock().clone(), handlers.into_subscriptions(), args.options())
-            .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
+    let dispatcher = Dispatcher::new(
+        store.clone(),
+        context.clock().clone(),
+        handlers.into_subscriptions(),
+        args.options(),
+    )
+    .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
     let (sender, events) = mpsc::channel(LOG_QUEUE);
     let log = Log {
         format: args.log_format,
@@ -233,10 +270,16 @@ async fn work(
         clock: context.clock().clone(),
         owner: owner(),
     };
+    let monitor = Arc::new(Monitor::new(dispatcher.pulse(), store, context.clock().clone()));
+    let server = serve(listener, &monitor, &log);
+    let audience = Audience { log, strangers, monitor: server.as_ref().map(|_| monitor) };
     // Standard error can block, as when a terminal is paused: the worker must not.
-    let logging = tokio::task::spawn_blocking(move || write_log(&log, strangers, events));
+    let listening = tokio::task::spawn_blocking(move || audience.listen(events));
     let counts = dispatcher.run(signals.clone(), sender).await;
-    let _ = logging.await;
+    let _ = listening.await;
+    if let Some(server) = server {
+        server.stop().await;
+    }
     let counts = counts.map_err(cannot_go_on)?;
     if signals.stop.is_cancelled() {
         return Ok(Exit::Interrupted);
@@ -249,13 +292,13 @@ fn cannot_go_on(error: Arc<StoreError>) -> CliError {
     CliError::from(error.unwrap_or_else(|shared| StoreError::new(shared.kind(), shared.to_string())))
 }
 
-fn write_log(log: &Log, mut strangers: Strangers, mut events: mpsc::Receiver<DispatchEvent>) {
-    while let Some(event) = events.blocking_recv() {
-        log.write(&event);
-        if let Some(warning) = strangers.warning_for(&event) {
-            log.warn(&warning);
-        }
+/// Begins to answer those who watch, and tells where.
+fn serve(listener: Option<TcpListener>, monitor: &Arc<Monitor>, log: &Log) -> Option<Server> {
+    let listener = listener?;
+    if let Ok(address) = listener.local_addr() {
+        log.listening(address);
     }
+    Some(Server::start(listener, monitor.clone()))
 }
 
 /// A run that ends by itself belongs to a script, which wants to know whether something needs a person. What is tried
