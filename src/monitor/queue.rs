@@ -21,8 +21,8 @@ const REST: u32 = 20;
 /// How long one who asks waits for a reading. What was read before is good enough then.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// How long a reading may take.
-const LIMIT: Duration = Duration::from_secs(30);
+/// How long a reading may take: one that is given up costs five minutes of rest.
+const LIMIT: Duration = Duration::from_secs(15);
 
 /// Reads the queues for the metrics: one reading at a time, however many ask, and none before its time.
 #[derive(Debug)]

@@ -10,6 +10,7 @@ mod faulty_store;
 mod gates;
 mod groups;
 mod leases;
+mod monitor;
 mod outages;
 mod outcomes;
 mod preparing;
