@@ -13,6 +13,7 @@ mod help;
 mod keys;
 mod large;
 mod list;
+mod metrics;
 mod pause;
 mod publish;
 mod purge;
