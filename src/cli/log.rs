@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::render::json;
 use super::render::text::{fit, visible};
-use super::ui::{Meaning, Verbosity};
+use super::ui::{Meaning, StatusLine, Verbosity};
 use crate::clock::Clock;
 use crate::config::redact;
 use crate::dispatch::{Counts, DispatchEvent, Finished, Verdict};
@@ -53,14 +53,34 @@ pub struct Log {
     pub clock: Arc<dyn Clock>,
     /// Whose entries they are: the worker as it holds leases, `host:pid`.
     pub owner: String,
+    /// What stays below the entries.
+    pub status_line: Option<StatusLine>,
+}
+
+/// Troubles that may come in great numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// An attempt failed, and another one follows.
+    Retrying,
+    /// A delivery was given up.
+    Dead,
+    /// A lease was lost.
+    LeaseLost,
 }
 
 impl Log {
     /// Writes an entry to standard error. A closed standard error is nobody's concern.
     pub fn write(&self, event: &DispatchEvent) {
         if let Some(line) = self.line(event, self.clock.now()) {
-            let _ = io::stderr().write_all(line.as_bytes());
+            self.put(&line);
         }
+    }
+
+    /// Writes for people that there were so many more troubles of a handler than have an entry of their own.
+    pub fn more(&self, handler: &str, trouble: Trouble, count: u64) {
+        let (meaning, word) = words_for_trouble(trouble);
+        let rest = format!("{}  and {count} more like this", visible(handler));
+        self.put(&self.human_line(self.clock.now(), meaning, word, &rest));
     }
 
     /// Writes where the worker can be watched.
@@ -73,7 +93,7 @@ impl Log {
                 }
                 LogFormat::Json => self.json_line(JsonEvent::Listening { address }, Level::Info, now),
             };
-            let _ = io::stderr().write_all(line.as_bytes());
+            self.put(&line);
         }
     }
 
@@ -84,7 +104,14 @@ impl Log {
             LogFormat::Human => self.human_line(now, Meaning::Warning, "warning", &visible(text)),
             LogFormat::Json => self.json_line(JsonEvent::Warning { message: text }, Level::Warn, now),
         };
-        let _ = io::stderr().write_all(line.as_bytes());
+        self.put(&line);
+    }
+
+    fn put(&self, line: &str) {
+        match &self.status_line {
+            Some(status_line) => status_line.say(line),
+            None => drop(io::stderr().write_all(line.as_bytes())),
+        }
     }
 
     fn line(&self, event: &DispatchEvent, now: Timestamp) -> Option<String> {
@@ -211,17 +238,26 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
     }
 }
 
+fn words_for_trouble(trouble: Trouble) -> (Meaning, &'static str) {
+    match trouble {
+        Trouble::Retrying => (Meaning::Status(Status::Pending), "retrying"),
+        Trouble::Dead => (Meaning::Status(Status::Dead), "dead"),
+        Trouble::LeaseLost => (Meaning::Warning, "lease lost"),
+    }
+}
+
 fn words_for_verdict(finished: &Finished, now: Timestamp) -> (Meaning, &'static str, String) {
     let attempt = format!("attempt {} of {}", finished.attempt, finished.max_attempts);
     match &finished.verdict {
         Verdict::Completed => (Meaning::Status(Status::Completed), "completed", elapsed(finished.elapsed)),
         Verdict::Retrying { at, failure } => {
             let pause = elapsed(at.since(now));
-            let detail = format!("{attempt}, again in {pause}: {}", one_line(&failure.message));
-            (Meaning::Status(Status::Pending), "retrying", detail)
+            let (meaning, word) = words_for_trouble(Trouble::Retrying);
+            (meaning, word, format!("{attempt}, again in {pause}: {}", one_line(&failure.message)))
         }
         Verdict::Dead { failure } => {
-            (Meaning::Status(Status::Dead), "dead", format!("{attempt}: {}", one_line(&failure.message)))
+            let (meaning, word) = words_for_trouble(Trouble::Dead);
+            (meaning, word, format!("{attempt}: {}", one_line(&failure.message)))
         }
         Verdict::Released => (Meaning::Muted, "released", "the attempt is not counted".to_owned()),
         Verdict::LeaseLost { unrecorded } => {
@@ -232,7 +268,8 @@ fn words_for_verdict(finished: &Finished, now: Timestamp) -> (Meaning, &'static 
                 }
                 Some(Outcome::Released) | None => attempt,
             };
-            (Meaning::Warning, "lease lost", detail)
+            let (meaning, word) = words_for_trouble(Trouble::LeaseLost);
+            (meaning, word, detail)
         }
     }
 }
@@ -448,6 +485,7 @@ mod tests {
             verbosity,
             has_color: false,
             clock: Arc::new(ManualClock::at(NOW)),
+            status_line: None,
             owner: "host:17".into(),
         }
     }

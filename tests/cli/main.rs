@@ -23,6 +23,7 @@ mod run;
 mod setup;
 mod show;
 mod stats;
+mod status_line;
 mod stock;
 mod terminal;
 mod transactional;

@@ -1,18 +1,23 @@
 //! `run`: a worker that hands deliveries to commands.
 
 mod audience;
+mod calm;
 mod handlers;
 mod signals;
 mod strangers;
+mod tally;
+#[cfg(test)]
+mod testing;
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
 
 use crate::cli::args::values::{address, duration, name};
@@ -27,7 +32,9 @@ use crate::monitor::{Monitor, Server};
 use crate::store::{Store, StoreError};
 
 use audience::Audience;
+use calm::Calm;
 use handlers::Handlers;
+use tally::Tally;
 
 /// Examples and exit codes.
 pub const DOCS: Docs = Docs {
@@ -160,6 +167,15 @@ pub struct Args {
     metrics: Option<SocketAddr>,
 
     /// How the log on standard error is written
+    ///
+    /// On a terminal, human is one line of numbers with the troubles above it: three of a kind within 10s, and then how
+    /// many more there were. With -v, and where standard error is no terminal, each outcome has a line.
+    ///
+    /// json is an object a line, with time, level, owner (this worker, as host:pid) and event. An outcome is the event
+    /// "finished", with outcome (completed, retrying, dead, released or lease-lost), deliveryId, eventId, type, handler,
+    /// attempt, maxAttempts and elapsedMs; with key and sequence where there is a key; with waitedMs (from when it was
+    /// due) and ranMs where its command was started; with retryAt where it is tried again; with kind and error where it
+    /// failed. Fields are only ever added.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
 
@@ -263,18 +279,19 @@ async fn work(
     )
     .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
     let (sender, events) = mpsc::channel(LOG_QUEUE);
-    let log = Log {
-        format: args.log_format,
-        verbosity: context.ui().verbosity(),
-        has_color: context.ui().error_has_color(),
-        clock: context.clock().clone(),
-        owner: owner(),
-    };
+    let log = log(context, args);
     let monitor = Arc::new(Monitor::new(dispatcher.pulse(), store, context.clock().clone()));
     let server = serve(listener, &monitor, &log);
-    let audience = Audience { log, strangers, monitor: server.as_ref().map(|_| monitor) };
+    let audience = Audience {
+        log,
+        strangers,
+        monitor: server.as_ref().map(|_| monitor),
+        tally: Tally::new(dispatcher.pulse(), Instant::now()),
+        calm: Calm::default(),
+    };
     // Standard error can block, as when a terminal is paused: the worker must not.
-    let listening = tokio::task::spawn_blocking(move || audience.listen(events));
+    let runtime = Handle::current();
+    let listening = tokio::task::spawn_blocking(move || audience.listen(events, &runtime));
     let counts = dispatcher.run(signals.clone(), sender).await;
     let _ = listening.await;
     if let Some(server) = server {
@@ -285,6 +302,18 @@ async fn work(
         return Ok(Exit::Interrupted);
     }
     Ok(exit_of(args.stop_when(), &counts))
+}
+
+fn log(context: &Context, args: &Args) -> Log {
+    let ui = context.ui();
+    Log {
+        format: args.log_format,
+        verbosity: ui.verbosity(),
+        has_color: ui.error_has_color(),
+        clock: context.clock().clone(),
+        owner: owner(),
+        status_line: (args.log_format == LogFormat::Human).then(|| ui.status_line()).flatten(),
+    }
 }
 
 fn cannot_go_on(error: Arc<StoreError>) -> CliError {

@@ -1,26 +1,46 @@
-//! Who hears what the worker tells: its log, and those who watch it from outside.
+//! Who hears what the worker tells: its log, and those who watch it.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use super::calm::{Calm, More};
 use super::strangers::Strangers;
+use super::tally::Tally;
 use crate::cli::log::Log;
 use crate::dispatch::DispatchEvent;
 use crate::monitor::Monitor;
+
+/// From one look at the numbers to the next.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Everyone who hears the events of a worker.
 pub(super) struct Audience {
     pub(super) log: Log,
     pub(super) strangers: Strangers,
     pub(super) monitor: Option<Arc<Monitor>>,
+    pub(super) tally: Tally,
+    pub(super) calm: Calm,
 }
 
 impl Audience {
     /// Listens until the worker has ended. Blocks while standard error does.
-    pub(super) fn listen(mut self, mut events: mpsc::Receiver<DispatchEvent>) {
-        while let Some(event) = events.blocking_recv() {
-            self.hear(&event);
+    pub(super) fn listen(mut self, mut events: mpsc::Receiver<DispatchEvent>, runtime: &Handle) {
+        let mut look_at = Instant::now();
+        loop {
+            let pause = look_at.saturating_duration_since(Instant::now());
+            match runtime.block_on(async { timeout(pause, events.recv()).await }) {
+                Ok(Some(event)) => self.hear(&event),
+                Ok(None) => break,
+                Err(_) => {}
+            }
+            if Instant::now() >= look_at {
+                self.look();
+                look_at = Instant::now() + LOOK_EVERY;
+            }
         }
     }
 
@@ -29,9 +49,28 @@ impl Audience {
         if let Some(monitor) = &self.monitor {
             monitor.observe(event);
         }
-        self.log.write(event);
+        self.tally.observe(event);
+        if let DispatchEvent::Stopped { .. } = event {
+            self.calm.take_all().iter().for_each(|more| self.tell_of(more));
+        }
+        if self.log.status_line.is_none() || self.calm.admits(event, Instant::now()) {
+            self.log.write(event);
+        }
         if let Some(warning) = self.strangers.warning_for(event) {
             self.log.warn(&warning);
         }
+    }
+
+    /// Shows the numbers of now.
+    fn look(&mut self) {
+        let now = Instant::now();
+        self.calm.take_over(now).iter().for_each(|more| self.tell_of(more));
+        if let Some(status_line) = &self.log.status_line {
+            status_line.show(&self.tally.line(status_line.columns(), now));
+        }
+    }
+
+    fn tell_of(&self, more: &More) {
+        self.log.more(&more.handler, more.trouble, more.count);
     }
 }
