@@ -6,6 +6,7 @@
 
 mod config;
 mod errors;
+mod examples;
 mod formats;
 mod generated;
 mod harness;
@@ -25,5 +26,6 @@ mod show;
 mod stats;
 mod status_line;
 mod stock;
+mod supervisor;
 mod terminal;
 mod transactional;

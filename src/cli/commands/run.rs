@@ -5,6 +5,7 @@ mod calm;
 mod handlers;
 mod signals;
 mod strangers;
+mod supervisor;
 mod tally;
 #[cfg(test)]
 mod testing;
@@ -34,6 +35,7 @@ use crate::store::{Store, StoreError};
 use audience::Audience;
 use calm::Calm;
 use handlers::Handlers;
+use supervisor::{Supervisor, pat_watchdog};
 use tally::Tally;
 
 /// Examples and exit codes.
@@ -288,7 +290,9 @@ async fn work(
         monitor: server.as_ref().map(|_| monitor),
         tally: Tally::new(dispatcher.pulse(), Instant::now()),
         calm: Calm::default(),
+        supervisor: Supervisor::default(),
     };
+    let _patting = pat_watchdog(dispatcher.pulse());
     // Standard error can block, as when a terminal is paused: the worker must not.
     let runtime = Handle::current();
     let listening = tokio::task::spawn_blocking(move || audience.listen(events, &runtime));

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 
 use super::calm::{Calm, More};
 use super::strangers::Strangers;
+use super::supervisor::Supervisor;
 use super::tally::Tally;
 use crate::cli::log::Log;
 use crate::dispatch::DispatchEvent;
@@ -24,6 +25,7 @@ pub(super) struct Audience {
     pub(super) monitor: Option<Arc<Monitor>>,
     pub(super) tally: Tally,
     pub(super) calm: Calm,
+    pub(super) supervisor: Supervisor,
 }
 
 impl Audience {
@@ -56,6 +58,9 @@ impl Audience {
         if self.log.status_line.is_none() || self.calm.admits(event, Instant::now()) {
             self.log.write(event);
         }
+        if let Err(error) = self.supervisor.hear(event) {
+            self.log.warn(&format!("the service manager was not told: {error}; look at NOTIFY_SOCKET"));
+        }
         if let Some(warning) = self.strangers.warning_for(event) {
             self.log.warn(&warning);
         }
@@ -65,6 +70,7 @@ impl Audience {
     fn look(&mut self) {
         let now = Instant::now();
         self.calm.take_over(now).iter().for_each(|more| self.tell_of(more));
+        self.supervisor.look(now, || self.tally.summary());
         if let Some(status_line) = &self.log.status_line {
             status_line.show(&self.tally.line(status_line.columns(), now));
         }

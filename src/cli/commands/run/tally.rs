@@ -97,6 +97,12 @@ impl Tally {
         fitting(parts, columns)
     }
 
+    /// The numbers alone, for a supervisor that shows one line.
+    pub(super) fn summary(&self) -> String {
+        let obstacle = self.pulse.check_ready().err().and_then(words_for);
+        obstacle.into_iter().chain(self.numbers()).collect::<Vec<_>>().join(", ")
+    }
+
     fn numbers(&self) -> impl Iterator<Item = String> + use<> {
         let in_flight = self.pulse.running().iter().sum::<usize>();
         let some = [(self.failed, "failed"), (self.dead, "dead")].into_iter().filter(|(count, _)| *count > 0);
