@@ -15,7 +15,7 @@ use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::net::TcpListener;
 use tokio::runtime::Handle;
@@ -33,10 +33,8 @@ use crate::monitor::{Monitor, Server};
 use crate::store::{Store, StoreError};
 
 use audience::Audience;
-use calm::Calm;
 use handlers::Handlers;
-use supervisor::{Supervisor, pat_watchdog};
-use tally::Tally;
+use supervisor::pat_watchdog;
 
 /// Examples and exit codes.
 pub const DOCS: Docs = Docs {
@@ -272,26 +270,13 @@ async fn work(
 ) -> CliResult<Exit> {
     let Doors { store, listener } = doors;
     let strangers = handlers.strangers();
-    let origin = handlers.origin();
-    let dispatcher = Dispatcher::new(
-        store.clone(),
-        context.clock().clone(),
-        handlers.into_subscriptions(),
-        args.options(),
-    )
-    .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
+    let dispatcher = dispatcher(context, args, handlers, store.clone())?;
     let (sender, events) = mpsc::channel(LOG_QUEUE);
     let log = log(context, args);
     let monitor = Arc::new(Monitor::new(dispatcher.pulse(), store, context.clock().clone()));
     let server = serve(listener, &monitor, &log);
-    let audience = Audience {
-        log,
-        strangers,
-        monitor: server.as_ref().map(|_| monitor),
-        tally: Tally::new(dispatcher.pulse(), Instant::now()),
-        calm: Calm::default(),
-        supervisor: Supervisor::default(),
-    };
+    let monitor = server.as_ref().map(|_| monitor);
+    let audience = Audience::new(log, strangers, dispatcher.pulse(), monitor);
     let _patting = pat_watchdog(dispatcher.pulse());
     // Standard error can block, as when a terminal is paused: the worker must not.
     let runtime = Handle::current();
@@ -306,6 +291,17 @@ async fn work(
         return Ok(Exit::Interrupted);
     }
     Ok(exit_of(args.stop_when(), &counts))
+}
+
+fn dispatcher(
+    context: &Context,
+    args: &Args,
+    handlers: Handlers,
+    store: Arc<dyn Store>,
+) -> CliResult<Dispatcher> {
+    let origin = handlers.origin();
+    Dispatcher::new(store, context.clock().clone(), handlers.into_subscriptions(), args.options())
+        .map_err(|error| CliError::usage(format!("{origin}{error}")))
 }
 
 fn log(context: &Context, args: &Args) -> Log {

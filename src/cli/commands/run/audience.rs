@@ -12,7 +12,7 @@ use super::strangers::Strangers;
 use super::supervisor::Supervisor;
 use super::tally::Tally;
 use crate::cli::log::Log;
-use crate::dispatch::DispatchEvent;
+use crate::dispatch::{DispatchEvent, Pulse};
 use crate::monitor::Monitor;
 
 /// From one look at the numbers to the next.
@@ -20,15 +20,21 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Everyone who hears the events of a worker.
 pub(super) struct Audience {
-    pub(super) log: Log,
-    pub(super) strangers: Strangers,
-    pub(super) monitor: Option<Arc<Monitor>>,
-    pub(super) tally: Tally,
-    pub(super) calm: Calm,
-    pub(super) supervisor: Supervisor,
+    log: Log,
+    strangers: Strangers,
+    monitor: Option<Arc<Monitor>>,
+    tally: Tally,
+    calm: Calm,
+    supervisor: Supervisor,
 }
 
 impl Audience {
+    /// For the worker whose pulse this is.
+    pub(super) fn new(log: Log, strangers: Strangers, pulse: Pulse, monitor: Option<Arc<Monitor>>) -> Self {
+        let tally = Tally::new(pulse, Instant::now());
+        Audience { log, strangers, monitor, tally, calm: Calm::default(), supervisor: Supervisor::default() }
+    }
+
     /// Listens until the worker has ended. Blocks while standard error does.
     pub(super) fn listen(mut self, mut events: mpsc::Receiver<DispatchEvent>, runtime: &Handle) {
         let mut look_at = Instant::now();
