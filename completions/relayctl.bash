@@ -1449,7 +1449,7 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__run)
-            opts="-o -q -v -y -h --handler --handlers --type --once --until-empty --max-deliveries --concurrency --timeout --lease --max-attempts --grace --poll-interval --log-format --check --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            opts="-o -q -v -y -h --handler --handlers --type --once --until-empty --max-deliveries --concurrency --timeout --lease --max-attempts --grace --poll-interval --metrics --log-format --check --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1492,6 +1492,10 @@ _relayctl() {
                     return 0
                     ;;
                 --poll-interval)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metrics)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

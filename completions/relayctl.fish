@@ -453,6 +453,7 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l lease -d 'How 
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l max-attempts -d 'After how many attempts a delivery is dead, unless its event says otherwise; 5 by default' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l grace -d 'How long commands may go on after the first signal' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l poll-interval -d 'The longest pause between two looks for work' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l metrics -d 'Answer HTTP here: /metrics for Prometheus, /healthz and /readyz; such as 127.0.0.1:9187, or :9187 for all addresses' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l log-format -d 'How the log on standard error is written' -r -f -a "human\t'A line of words'
 json\t'A JSON object a line; fields are only ever added'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand run" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r

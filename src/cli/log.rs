@@ -1,6 +1,7 @@
 //! The log of a worker on standard error: a calm line for each outcome, for people or as JSON.
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use super::render::json;
 use super::render::text::{fit, visible};
-use super::ui::{Meaning, Verbosity};
+use super::ui::{Meaning, StatusLine, Verbosity};
 use crate::clock::{Clock, Skew};
 use crate::config::redact;
 use crate::dispatch::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Resubscription, Verdict};
@@ -61,13 +62,49 @@ pub struct Log {
     /// The time of the entries: the worker's, so that they can be compared with what the store shows and with the logs of
     /// other hosts.
     pub clock: Arc<dyn Clock>,
+    /// Whose entries they are: the worker as it holds leases, `host:pid`.
+    pub owner: String,
+    /// What stays below the entries.
+    pub status_line: Option<StatusLine>,
+}
+
+/// Troubles that may come in great numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trouble {
+    /// An attempt failed, and another one follows.
+    Retrying,
+    /// A delivery was given up.
+    Dead,
+    /// A lease was lost.
+    LeaseLost,
 }
 
 impl Log {
     /// Writes an entry to standard error. A closed standard error is nobody's concern.
     pub fn write(&self, event: &DispatchEvent) {
         if let Some(line) = self.line(event, self.clock.now()) {
-            let _ = io::stderr().write_all(line.as_bytes());
+            self.put(&line);
+        }
+    }
+
+    /// Writes for people that there were so many more troubles of a handler than have an entry of their own.
+    pub fn more(&self, handler: &str, trouble: Trouble, count: u64) {
+        let (meaning, word) = words_for_trouble(trouble);
+        let rest = format!("{}  and {count} more like this", visible(handler));
+        self.put(&self.human_line(self.clock.now(), meaning, word, &rest));
+    }
+
+    /// Writes where the worker can be watched.
+    pub fn listening(&self, address: SocketAddr) {
+        if self.verbosity >= Verbosity::Normal {
+            let now = self.clock.now();
+            let line = match self.format {
+                LogFormat::Human => {
+                    self.human_line(now, Meaning::Plain, "metrics", &format!("http://{address}/metrics"))
+                }
+                LogFormat::Json => self.json_line(JsonEvent::Listening { address }, Level::Info, now),
+            };
+            self.put(&line);
         }
     }
 
@@ -76,14 +113,21 @@ impl Log {
         let now = self.clock.now();
         let line = match self.format {
             LogFormat::Human => self.human_line(now, Meaning::Warning, "warning", &visible(text)),
-            LogFormat::Json => json_line(JsonEvent::Warning { message: text }, Level::Warn, now),
+            LogFormat::Json => self.json_line(JsonEvent::Warning { message: text }, Level::Warn, now),
         };
-        let _ = io::stderr().write_all(line.as_bytes());
+        self.put(&line);
+    }
+
+    fn put(&self, line: &str) {
+        match &self.status_line {
+            Some(status_line) => status_line.say(line),
+            None => drop(io::stderr().write_all(line.as_bytes())),
+        }
     }
 
     /// Writes why the worker goes on with the handlers that it has, although it was told to read their file again.
     pub fn write_unchanged(&self, unchanged: &Unchanged) {
-        let _ = io::stderr().write_all(self.unchanged_line(unchanged, self.clock.now()).as_bytes());
+        self.put(&self.unchanged_line(unchanged, self.clock.now()));
     }
 
     fn unchanged_line(&self, unchanged: &Unchanged, now: Timestamp) -> String {
@@ -96,10 +140,10 @@ impl Log {
                 self.human_line(now, Meaning::Warning, "ignored", &format!("SIGHUP, as {why}"))
             }
             (LogFormat::Json, Unchanged::Refused(error)) => {
-                json_line(JsonEvent::ReloadRefused { error: redact(error) }, Level::Error, now)
+                self.json_line(JsonEvent::ReloadRefused { error: redact(error) }, Level::Error, now)
             }
             (LogFormat::Json, Unchanged::Ignored(why)) => {
-                json_line(JsonEvent::ReloadIgnored { reason: why }, Level::Warn, now)
+                self.json_line(JsonEvent::ReloadIgnored { reason: why }, Level::Warn, now)
             }
         }
     }
@@ -107,7 +151,7 @@ impl Log {
     /// Writes what a child has to say to standard error.
     pub fn write_note(&self, note: &ChildNote) {
         if let Some(line) = self.note_line(note, self.clock.now()) {
-            let _ = io::stderr().write_all(line.as_bytes());
+            self.put(&line);
         }
     }
 
@@ -120,7 +164,7 @@ impl Log {
                     format!("{} [{}]  {}", visible(&note.handler), note.pid, words_for_news(&note.what));
                 self.human_line(now, meaning, "child", &rest)
             }
-            LogFormat::Json => json_line(json_note(note), level, now),
+            LogFormat::Json => self.json_line(json_note(note), level, now),
         };
         (level >= self.least()).then_some(line)
     }
@@ -140,7 +184,7 @@ impl Log {
                 let (meaning, word, rest) = words_for(event, now);
                 self.human_line(now, meaning, word, &rest)
             }
-            LogFormat::Json => json_line(json_event(event), level, now),
+            LogFormat::Json => self.json_line(json_event(event), level, now),
         };
         (level >= self.least()).then_some(line)
     }
@@ -150,11 +194,21 @@ impl Log {
         let word = meaning.paint(&format!("{word:<10}"), self.has_color);
         format!("{time} {word} {}\n", redact(rest))
     }
+
+    fn json_line(&self, event: JsonEvent<'_>, level: Level, now: Timestamp) -> String {
+        let mut line = Vec::new();
+        // Writing into memory cannot fail.
+        let _ = json::write_line(&mut line, &JsonEntry { time: now, level, owner: &self.owner, event });
+        String::from_utf8(line).unwrap_or_default()
+    }
 }
 
 fn level_of(event: &DispatchEvent) -> Level {
     match event {
-        DispatchEvent::Claimed { .. } | DispatchEvent::HandedBack { .. } => Level::Debug,
+        DispatchEvent::Ready
+        | DispatchEvent::Claimed { .. }
+        | DispatchEvent::HandedBack { .. }
+        | DispatchEvent::CallFailed { .. } => Level::Debug,
         DispatchEvent::StoreFailing { .. }
         | DispatchEvent::StoreStillFailing { .. }
         | DispatchEvent::WakeUpsLost { .. }
@@ -190,15 +244,19 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
         DispatchEvent::Started { owner, handlers } => {
             (Meaning::Plain, "started", format!("for {} as {owner}", visible(&handlers.join(", "))))
         }
-        DispatchEvent::Claimed { count } => (Meaning::Muted, "claimed", deliveries(*count)),
+        DispatchEvent::Ready => (Meaning::Muted, "ready", "the store answers".to_owned()),
+        DispatchEvent::Claimed { handler, count } => {
+            (Meaning::Muted, "claimed", format!("{}  {}", visible(handler), deliveries(*count)))
+        }
         DispatchEvent::Finished(finished) => {
             let (meaning, word, detail) = words_for_verdict(finished, now);
             let Finished { handler, event_type, delivery_id, .. } = &**finished;
             let subject = [handler, event_type, delivery_id.as_str()].map(visible).join("  ");
             (meaning, word, format!("{subject}  {detail}"))
         }
-        DispatchEvent::HandedBack { count } => {
-            (Meaning::Muted, "released", format!("{} claimed ahead", deliveries(*count)))
+        DispatchEvent::HandedBack { handler, count, .. } => {
+            let rest = format!("{}  {} claimed ahead", visible(handler), deliveries(*count));
+            (Meaning::Muted, "released", rest)
         }
         DispatchEvent::FoundCrashed(found) => {
             let FoundCrashed { handler, event_type, delivery_id, attempt, message } = &**found;
@@ -210,6 +268,7 @@ fn words_for(event: &DispatchEvent, now: Timestamp) -> (Meaning, &'static str, S
             let subject = [handler, event_type, delivery_id.as_str()].map(visible).join("  ");
             (Meaning::Warning, "on dead", format!("{subject}  {}", one_line(error)))
         }
+        DispatchEvent::CallFailed { error } => (Meaning::Muted, "store", one_line(&error.to_string())),
         DispatchEvent::WakeUpsLost { error } => {
             let rest = format!("{}; looking for work every so often instead", one_line(&error.to_string()));
             (Meaning::Warning, "store", rest)
@@ -268,17 +327,26 @@ fn words_for_news(news: &ChildNews) -> String {
     }
 }
 
+fn words_for_trouble(trouble: Trouble) -> (Meaning, &'static str) {
+    match trouble {
+        Trouble::Retrying => (Meaning::Status(Status::Pending), "retrying"),
+        Trouble::Dead => (Meaning::Status(Status::Dead), "dead"),
+        Trouble::LeaseLost => (Meaning::Warning, "lease lost"),
+    }
+}
+
 fn words_for_verdict(finished: &Finished, now: Timestamp) -> (Meaning, &'static str, String) {
     let attempt = format!("attempt {} of {}", finished.attempt, finished.max_attempts);
     match &finished.verdict {
         Verdict::Completed => (Meaning::Status(Status::Completed), "completed", elapsed(finished.elapsed)),
         Verdict::Retrying { at, failure } => {
             let pause = elapsed(at.since(now));
-            let detail = format!("{attempt}, again in {pause}: {}", one_line(&failure.message));
-            (Meaning::Status(Status::Pending), "retrying", detail)
+            let (meaning, word) = words_for_trouble(Trouble::Retrying);
+            (meaning, word, format!("{attempt}, again in {pause}: {}", one_line(&failure.message)))
         }
         Verdict::Dead { failure } => {
-            (Meaning::Status(Status::Dead), "dead", format!("{attempt}: {}", one_line(&failure.message)))
+            let (meaning, word) = words_for_trouble(Trouble::Dead);
+            (meaning, word, format!("{attempt}: {}", one_line(&failure.message)))
         }
         Verdict::Snoozed { until } => {
             let detail = format!("again in {}; the attempt is not counted", elapsed(until.since(now)));
@@ -297,7 +365,8 @@ fn words_for_verdict(finished: &Finished, now: Timestamp) -> (Meaning, &'static 
                 }
                 Some(Outcome::Released | Outcome::Snoozed(_)) | None => attempt,
             };
-            (Meaning::Warning, "lease lost", detail)
+            let (meaning, word) = words_for_trouble(Trouble::LeaseLost);
+            (meaning, word, detail)
         }
     }
 }
@@ -382,6 +451,7 @@ fn seconds(time: Timestamp) -> String {
 struct JsonEntry<'a> {
     time: Timestamp,
     level: Level,
+    owner: &'a str,
     #[serde(flatten)]
     event: JsonEvent<'a>,
 }
@@ -389,16 +459,19 @@ struct JsonEntry<'a> {
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case", rename_all_fields = "camelCase")]
 enum JsonEvent<'a> {
-    Started { owner: &'a str, handlers: &'a [String] },
+    Started { handlers: &'a [String] },
+    Listening { address: SocketAddr },
     Warning { message: &'a str },
     ChildSaid { handler: &'a str, pid: u32, message: String },
     ChildLinesLeftOut { count: u64 },
     ChildReplaced { handler: &'a str, pid: u32, reason: String },
-    Claimed { count: usize },
+    Ready,
+    Claimed { handler: &'a str, count: usize },
     Finished(JsonFinished<'a>),
     Crashed(JsonTrouble<'a>),
     OnDeadFailed(JsonTrouble<'a>),
-    HandedBack { count: usize },
+    HandedBack { handler: &'a str, count: usize, lost: usize },
+    CallFailed { kind: &'static str, error: String },
     WakeUpsLost { error: String },
     StoreFailing { error: String },
     StoreStillFailing { error: String, lasting_ms: u64 },
@@ -460,6 +533,10 @@ struct JsonFinished<'a> {
     sequence: Option<i64>,
     attempt: u32,
     max_attempts: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    waited_ms: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ran_ms: Option<u64>,
     elapsed_ms: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_at: Option<Timestamp>,
@@ -469,17 +546,11 @@ struct JsonFinished<'a> {
     error: Option<String>,
 }
 
-fn json_line(event: JsonEvent<'_>, level: Level, now: Timestamp) -> String {
-    let mut line = Vec::new();
-    // Writing into memory cannot fail.
-    let _ = json::write_line(&mut line, &JsonEntry { time: now, level, event });
-    String::from_utf8(line).unwrap_or_default()
-}
-
 fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
     match event {
-        DispatchEvent::Started { owner, handlers } => JsonEvent::Started { owner, handlers },
-        DispatchEvent::Claimed { count } => JsonEvent::Claimed { count: *count },
+        DispatchEvent::Started { owner: _, handlers } => JsonEvent::Started { handlers },
+        DispatchEvent::Ready => JsonEvent::Ready,
+        DispatchEvent::Claimed { handler, count } => JsonEvent::Claimed { handler, count: *count },
         DispatchEvent::Finished(finished) => JsonEvent::Finished(json_finished(finished)),
         DispatchEvent::FoundCrashed(found) => JsonEvent::Crashed(JsonTrouble {
             delivery_id: found.delivery_id.as_str(),
@@ -495,7 +566,12 @@ fn json_event(event: &DispatchEvent) -> JsonEvent<'_> {
             attempt: None,
             error: redact(&failed.error),
         }),
-        DispatchEvent::HandedBack { count } => JsonEvent::HandedBack { count: *count },
+        DispatchEvent::HandedBack { handler, count, lost } => {
+            JsonEvent::HandedBack { handler, count: *count, lost: *lost }
+        }
+        DispatchEvent::CallFailed { error } => {
+            JsonEvent::CallFailed { kind: error.kind().as_str(), error: redact(&error.to_string()) }
+        }
         DispatchEvent::WakeUpsLost { error } => JsonEvent::WakeUpsLost { error: redact(&error.to_string()) },
         DispatchEvent::StoreFailing { error } => {
             JsonEvent::StoreFailing { error: redact(&error.to_string()) }
@@ -573,6 +649,8 @@ fn json_finished(finished: &Finished) -> JsonFinished<'_> {
         sequence: finished.sequence,
         attempt: finished.attempt,
         max_attempts: finished.max_attempts,
+        waited_ms: finished.timing.map(|timing| millis(timing.waited)),
+        ran_ms: finished.timing.map(|timing| millis(timing.ran)),
         elapsed_ms: millis(finished.elapsed),
         retry_at,
         kind: failure.map(|failure| failure.kind.as_str()),
@@ -597,13 +675,21 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
+    use crate::dispatch::Timing;
     use crate::model::FailureKind;
     use crate::store::{ErrorKind, StoreError};
 
     const NOW: Timestamp = Timestamp::from_millis(1_764_528_000_120);
 
     fn log(format: LogFormat, verbosity: Verbosity) -> Log {
-        Log { format, verbosity, has_color: false, clock: Arc::new(ManualClock::at(NOW)) }
+        Log {
+            format,
+            verbosity,
+            has_color: false,
+            clock: Arc::new(ManualClock::at(NOW)),
+            status_line: None,
+            owner: "host:17".into(),
+        }
     }
 
     fn finished(verdict: Verdict) -> DispatchEvent {
@@ -617,6 +703,7 @@ mod tests {
             attempt: 2,
             max_attempts: 5,
             elapsed: Duration::from_millis(41),
+            timing: Some(Timing { waited: Duration::from_millis(120), ran: Duration::from_millis(37) }),
             verdict,
         }))
     }
@@ -635,7 +722,8 @@ mod tests {
                 owner: "host:17".into(),
                 handlers: vec!["projector".into(), "mailer".into()],
             },
-            DispatchEvent::Claimed { count: 4 },
+            DispatchEvent::Ready,
+            DispatchEvent::Claimed { handler: "projector".into(), count: 4 },
             finished(Verdict::Completed),
             finished(Verdict::Retrying { at, failure: failure("exit status 3: no route to host") }),
             finished(Verdict::Dead {
@@ -657,6 +745,8 @@ mod tests {
                 error: "exit status 1".into(),
             })),
             finished(Verdict::LeaseLost { unrecorded: Some(Outcome::Succeeded) }),
+            DispatchEvent::HandedBack { handler: "projector".into(), count: 3, lost: 1 },
+            DispatchEvent::CallFailed { error: error.clone() },
             DispatchEvent::StoreFailing { error: error.clone() },
             DispatchEvent::StoreStillFailing { error, lasting: Duration::from_secs(420) },
             DispatchEvent::StoreRecovered { after: Duration::from_secs(12) },
@@ -694,23 +784,59 @@ mod tests {
     #[test]
     fn programs_get_an_object_for_each_outcome() {
         insta::assert_snapshot!(lines(&log(LogFormat::Json, Verbosity::Verbose)), @r#"
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"started","owner":"host:17","handlers":["projector","mailer"]}
-        {"time":"2025-11-30T18:40:00.120Z","level":"debug","event":"claimed","count":4}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"finished","outcome":"completed","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"finished","outcome":"retrying","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41,"retryAt":"2025-11-30T18:40:04.120Z","kind":"failed","error":"exit status 3: no route to host"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"error","event":"finished","outcome":"dead","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41,"kind":"failed","error":"exit status 1: Traceback:\n  line 1\n  line 2\nKeyError: 'id'"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"finished","outcome":"snoozed","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41,"retryAt":"2025-11-30T18:40:04.120Z"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"finished","outcome":"released","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"crashed","deliveryId":"d-1","type":"order.placed.v1","handler":"projector","attempt":1,"error":"worker elsewhere:1 died"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"on-dead-failed","deliveryId":"d-1","type":"order.placed.v1","handler":"projector","error":"exit status 1"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"finished","outcome":"lease-lost","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"elapsedMs":41}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"store-failing","error":"no answer from mongodb://u:***@h/"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"store-still-failing","error":"no answer from mongodb://u:***@h/","lastingMs":420000}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"store-recovered","afterMs":12000}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"draining","running":1,"graceMs":30000}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopping","running":2}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"stopped","claimed":4,"completed":2,"retried":1,"dead":1,"released":0,"leaseLost":0,"snoozed":0,"crashed":0}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"started","handlers":["projector","mailer"]}
+        {"time":"2025-11-30T18:40:00.120Z","level":"debug","owner":"host:17","event":"ready"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"debug","owner":"host:17","event":"claimed","handler":"projector","count":4}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"finished","outcome":"completed","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"waitedMs":120,"ranMs":37,"elapsedMs":41}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"finished","outcome":"retrying","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"waitedMs":120,"ranMs":37,"elapsedMs":41,"retryAt":"2025-11-30T18:40:04.120Z","kind":"failed","error":"exit status 3: no route to host"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"error","owner":"host:17","event":"finished","outcome":"dead","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"waitedMs":120,"ranMs":37,"elapsedMs":41,"kind":"failed","error":"exit status 1: Traceback:\n  line 1\n  line 2\nKeyError: 'id'"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"finished","outcome":"snoozed","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"waitedMs":120,"ranMs":37,"elapsedMs":41,"retryAt":"2025-11-30T18:40:04.120Z"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"finished","outcome":"released","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"waitedMs":120,"ranMs":37,"elapsedMs":41}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"crashed","deliveryId":"d-1","type":"order.placed.v1","handler":"projector","attempt":1,"error":"worker elsewhere:1 died"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"on-dead-failed","deliveryId":"d-1","type":"order.placed.v1","handler":"projector","error":"exit status 1"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"finished","outcome":"lease-lost","deliveryId":"d-1","eventId":"e-1","type":"order.placed.v1","handler":"projector","key":"order-17","sequence":3,"attempt":2,"maxAttempts":5,"waitedMs":120,"ranMs":37,"elapsedMs":41}
+        {"time":"2025-11-30T18:40:00.120Z","level":"debug","owner":"host:17","event":"handed-back","handler":"projector","count":3,"lost":1}
+        {"time":"2025-11-30T18:40:00.120Z","level":"debug","owner":"host:17","event":"call-failed","kind":"unavailable","error":"no answer from mongodb://u:***@h/"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"store-failing","error":"no answer from mongodb://u:***@h/"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"store-still-failing","error":"no answer from mongodb://u:***@h/","lastingMs":420000}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"store-recovered","afterMs":12000}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"draining","running":1,"graceMs":30000}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"stopping","running":2}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"stopped","claimed":4,"completed":2,"retried":1,"dead":1,"released":0,"leaseLost":0,"snoozed":0,"crashed":0}
         "#);
+    }
+
+    /// The names in the entry of an event, in order.
+    fn fields_of(event: &DispatchEvent) -> String {
+        let line = log(LogFormat::Json, Verbosity::Verbose).line(event, NOW).unwrap();
+        let entry: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&line).unwrap();
+        entry.keys().cloned().collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn an_outcome_has_the_documented_fields() {
+        const ALL: &str = "time level owner event outcome deliveryId eventId type handler key sequence attempt maxAttempts \
+                           waitedMs ranMs elapsedMs";
+        let at = NOW;
+        let with = |more: &str| format!("{ALL}{more}");
+        let unrecorded = |outcome| Verdict::LeaseLost { unrecorded: outcome };
+        let expected = [
+            (Verdict::Completed, with("")),
+            (Verdict::Released, with("")),
+            (Verdict::Retrying { at, failure: failure("no") }, with(" retryAt kind error")),
+            (Verdict::Dead { failure: failure("no") }, with(" kind error")),
+            (unrecorded(None), with("")),
+            (unrecorded(Some(Outcome::Succeeded)), with("")),
+            (unrecorded(Some(Outcome::failed("no"))), with(" kind error")),
+        ];
+        for (verdict, fields) in expected {
+            assert_eq!(fields_of(&finished(verdict.clone())), fields, "{verdict:?}");
+        }
+        let DispatchEvent::Finished(mut bare) = finished(Verdict::Completed) else { panic!() };
+        (bare.key, bare.sequence, bare.timing) = (None, None, None);
+        let optional = [" key", " sequence", " waitedMs", " ranMs"];
+        let fewer = optional.iter().fold(with(""), |fields, name| fields.replace(name, ""));
+        assert_eq!(fields_of(&DispatchEvent::Finished(bare)), fewer);
     }
 
     /// What holds handlers up.
@@ -756,13 +882,13 @@ mod tests {
         2025-11-30T18:40:00Z breaker    projector  closed after 1m
         "#);
         insta::assert_snapshot!(told(LogFormat::Json), @r#"
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"paused","handler":"projector","pausedAt":"2025-11-30T18:40:00.120Z","pausedUntil":"2025-11-30T19:40:00.120Z","reason":"the shop is closed","by":"ana@desk"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"paused","handler":"projector","pausedAt":"2025-11-30T18:40:00.120Z","by":"ana@desk"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"resumed","handler":"projector"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"pauses-unknown","error":"no answer"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"breaker-opened","handler":"projector","failures":10,"pauseMs":30000,"error":"exit status 1: no route"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-half-opened","handler":"projector"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"breaker-closed","handler":"projector","afterMs":95000}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"paused","handler":"projector","pausedAt":"2025-11-30T18:40:00.120Z","pausedUntil":"2025-11-30T19:40:00.120Z","reason":"the shop is closed","by":"ana@desk"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"paused","handler":"projector","pausedAt":"2025-11-30T18:40:00.120Z","by":"ana@desk"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"resumed","handler":"projector"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"pauses-unknown","error":"no answer"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"breaker-opened","handler":"projector","failures":10,"pauseMs":30000,"error":"exit status 1: no route"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"breaker-half-opened","handler":"projector"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"breaker-closed","handler":"projector","afterMs":95000}
         "#);
     }
 
@@ -787,10 +913,10 @@ mod tests {
         2025-11-30T18:40:00Z ignored    SIGHUP, as the worker is ending
         "#);
         insta::assert_snapshot!(told(LogFormat::Json), @r#"
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"reloaded","added":["a","b"],"changed":["c"],"removed":["d"],"unchanged":["e","f"]}
-        {"time":"2025-11-30T18:40:00.120Z","level":"info","event":"reloaded","added":[],"changed":[],"removed":[],"unchanged":["e"]}
-        {"time":"2025-11-30T18:40:00.120Z","level":"error","event":"reload-refused","error":"h.toml is not valid: line 3\n  |\nexpected `=` near mongodb://u:***@h/"}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"reload-ignored","reason":"the worker is ending"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"reloaded","added":["a","b"],"changed":["c"],"removed":["d"],"unchanged":["e","f"]}
+        {"time":"2025-11-30T18:40:00.120Z","level":"info","owner":"host:17","event":"reloaded","added":[],"changed":[],"removed":[],"unchanged":["e"]}
+        {"time":"2025-11-30T18:40:00.120Z","level":"error","owner":"host:17","event":"reload-refused","error":"h.toml is not valid: line 3\n  |\nexpected `=` near mongodb://u:***@h/"}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"reload-ignored","reason":"the worker is ending"}
         "#);
     }
 
@@ -841,10 +967,10 @@ mod tests {
         2025-11-30T18:40:00Z clock      the server's went back by 10m: it was set, or another has taken over; leases are renewed
         "#);
         insta::assert_snapshot!(told(LogFormat::Json), @r#"
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"clock-differs","aheadMs":600003}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"clock-differs","aheadMs":-1480}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"time-stepped","byMs":2500}
-        {"time":"2025-11-30T18:40:00.120Z","level":"warn","event":"time-stepped","byMs":-600000}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"clock-differs","aheadMs":600003}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"clock-differs","aheadMs":-1480}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"time-stepped","byMs":2500}
+        {"time":"2025-11-30T18:40:00.120Z","level":"warn","owner":"host:17","event":"time-stepped","byMs":-600000}
         "#);
     }
 

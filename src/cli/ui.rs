@@ -4,6 +4,7 @@
 
 mod progress;
 mod prompt;
+mod status_line;
 mod style;
 
 use std::io::{self, IsTerminal, Write};
@@ -13,6 +14,7 @@ use crate::cli::render::table::Canvas;
 use crate::cli::render::text::visible_lines;
 use crate::config::{OutputFormat, redact};
 
+pub use status_line::StatusLine;
 pub use style::{ColorWhen, Meaning};
 
 /// How much is said on standard error.

@@ -76,6 +76,11 @@ impl Pauses {
         }
     }
 
+    /// Since when the store owes an answer.
+    pub(super) fn asked_at(&self) -> Option<Instant> {
+        self.reading.as_ref().and(self.read_at)
+    }
+
     /// Looks.
     pub(super) fn read(&mut self, store: Arc<dyn Store>, clock: &dyn Clock) {
         let now = clock.now();

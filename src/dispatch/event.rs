@@ -19,8 +19,12 @@ pub enum DispatchEvent {
         /// The handlers that it works for.
         handlers: Vec<String>,
     },
-    /// Deliveries were leased.
+    /// The store has answered for the first time: from now on the worker claims.
+    Ready,
+    /// Deliveries of a handler were leased.
     Claimed {
+        /// The handler.
+        handler: String,
         /// How many.
         count: usize,
     },
@@ -30,15 +34,24 @@ pub enum DispatchEvent {
     FoundCrashed(Box<FoundCrashed>),
     /// What had to be done about a dead delivery failed; it stays dead.
     OnDeadFailed(Box<OnDeadFailed>),
-    /// Deliveries that were leased ahead and not begun were given back: others may have them sooner.
+    /// Deliveries of a handler that were leased ahead and not begun were given back: others may have them sooner.
     HandedBack {
+        /// The handler.
+        handler: String,
         /// How many.
         count: usize,
+        /// How many of them could not be given back any more, as their lease was lost.
+        lost: usize,
     },
     /// The store cannot wake the worker any more: it only looks for work every so often. Told once until it has been
     /// woken again.
     WakeUpsLost {
         /// Why.
+        error: Arc<StoreError>,
+    },
+    /// A call of the store failed. Told for each of them, whatever becomes of it.
+    CallFailed {
+        /// What the store said.
         error: Arc<StoreError>,
     },
     /// The store fails or does not answer; the worker goes on trying. Told once per outage.
@@ -191,12 +204,30 @@ pub struct Finished {
     pub max_attempts: u32,
     /// From the start of the attempt to its recorded outcome.
     pub elapsed: Duration,
+    /// How the attempt passed its time; `None` when its handler was not even started.
+    pub timing: Option<Timing>,
     /// What became of it.
     pub verdict: Verdict,
 }
 
+/// How an attempt passed its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timing {
+    /// From the time at which the delivery was due to the start of the attempt, by the worker's clock. What waits behind
+    /// others of its key waits too, and where a worker died, its lease counts.
+    pub waited: Duration,
+    /// From the start of the attempt to its end, before the outcome was recorded.
+    pub ran: Duration,
+}
+
 impl Finished {
-    pub(super) fn new(delivery: &Delivery, max_attempts: u32, elapsed: Duration, verdict: Verdict) -> Self {
+    pub(super) fn new(
+        delivery: &Delivery,
+        max_attempts: u32,
+        elapsed: Duration,
+        timing: Option<Timing>,
+        verdict: Verdict,
+    ) -> Self {
         Finished {
             delivery_id: delivery.id.clone(),
             event_id: delivery.event_id.clone(),
@@ -207,6 +238,7 @@ impl Finished {
             attempt: delivery.attempts,
             max_attempts,
             elapsed,
+            timing,
             verdict,
         }
     }

@@ -13,7 +13,7 @@ use super::attempt::{self, Conclusion};
 use super::backoff::Backoff;
 use super::breaker::Ending;
 use super::claim::Task;
-use super::event::{Finished, Verdict};
+use super::event::{Finished, Timing, Verdict};
 use super::settler::Settler;
 use super::subscription::Subscription;
 use crate::clock::Clock;
@@ -142,6 +142,7 @@ pub(super) async fn execute(
         time_steps,
     } = assignment;
     let started = Instant::now();
+    let waited = matches!(task, Task::Run(_)).then(|| surroundings.clock.now().since(delivery.available_at));
     let mut held = Held { lease, delivery, max_attempts, leased_until, surroundings };
     let conclusion = match task {
         Task::Run(event) => attempt::make(&mut held, &subscription, event, time_steps).await,
@@ -149,27 +150,30 @@ pub(super) async fn execute(
         Task::Bury(failure) => Conclusion::Outcome(Outcome::Rejected(failure)),
         Task::Release => Conclusion::Outcome(Outcome::Released),
     };
+    let timing = waited.map(|waited| Timing { waited, ran: started.elapsed() });
     if let Some(slot) = slot {
         slot.leave(&conclusion);
     }
     let verdict = held.record(conclusion, &subscription.retry).await;
-    Finished::new(&held.delivery, max_attempts, started.elapsed(), verdict)
+    Finished::new(&held.delivery, max_attempts, started.elapsed(), timing, verdict)
 }
 
-/// Gives deliveries back that were leased and not begun; no attempt is spent. Returns what became of each.
+/// Gives deliveries back that were leased and not begun; no attempt is spent. Returns the handler of each and what became
+/// of it.
 pub(super) async fn hand_back(
     unused: Vec<Claimed>,
     until: Instant,
     surroundings: Surroundings,
-) -> Vec<Verdict> {
+) -> Vec<(String, Verdict)> {
     let give_back = |Claimed { lease, delivery }: Claimed| {
         let surroundings = surroundings.clone();
         let held = Held { lease, max_attempts: 0, delivery, leased_until: until, surroundings };
         async move {
-            match held.settle(&store::Outcome::Release).await {
+            let verdict = match held.settle(&store::Outcome::Release).await {
                 Fenced::Applied => Verdict::Released,
                 Fenced::LeaseLost => Verdict::LeaseLost { unrecorded: None },
-            }
+            };
+            (held.delivery.handler, verdict)
         }
     };
     join_all(unused.into_iter().map(give_back)).await

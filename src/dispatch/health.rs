@@ -81,6 +81,11 @@ impl Health {
         self.outage.is_none()
     }
 
+    /// Since when the store has been failing.
+    pub(super) fn failing_since(&self) -> Option<Instant> {
+        self.outage.as_ref().map(|outage| outage.since)
+    }
+
     /// When to ask the store again; `None` when it is well.
     pub(super) fn ask_again_at(&self) -> Option<Instant> {
         self.outage.as_ref().map(|outage| outage.ask_again_at)

@@ -7,7 +7,7 @@
 //! worker (`wake`). A handler that an operator paused, that keeps failing, or that has a rate is held back at its gate
 //! (`gate`); pauses are read, and breakers reported, beside the work (`controls`), and so is the time at the store's server
 //! (`timekeeper`). While it runs it can be given other handlers (`handle`). What happens is told as a stream of
-//! [`DispatchEvent`]s; nothing here knows a terminal.
+//! [`DispatchEvent`]s, and how the worker is can be seen from its [`Pulse`]; nothing here knows a terminal.
 
 mod attempt;
 mod backoff;
@@ -24,6 +24,7 @@ mod on_dead;
 mod pace;
 mod polling;
 mod prepared;
+mod pulse;
 mod roster;
 mod settler;
 mod subscription;
@@ -45,10 +46,12 @@ use crate::model::InvalidInput;
 use crate::store::{Store, StoreError};
 
 use handle::Request;
+use pulse::Heart;
 
 pub use breaker::BreakerPolicy;
-pub use event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Verdict};
+pub use event::{Counts, DispatchEvent, Finished, FoundCrashed, OnDeadFailed, Timing, Verdict};
 pub use handle::{DispatcherHandle, ResubscribeError, Resubscription};
+pub use pulse::{Obstacle, Pulse};
 pub use subscription::{Limits, MIN_LEASE, Subscription};
 
 /// When a worker ends by itself.
@@ -121,6 +124,7 @@ pub struct Dispatcher {
     options: DispatchOptions,
     handle: DispatcherHandle,
     requests: mpsc::UnboundedReceiver<Request>,
+    heart: Heart,
 }
 
 impl Dispatcher {
@@ -142,10 +146,11 @@ impl Dispatcher {
         if options.poll_interval.is_zero() {
             return Err(InvalidInput::new("poll interval", "must be more than zero"));
         }
+        let heart = Heart::new(subscriptions.iter().map(|one| one.handler().to_owned()).collect());
         let subscriptions = subscriptions.into_iter().map(Arc::new).collect();
         let (sender, requests) = mpsc::unbounded_channel();
         let handle = DispatcherHandle::new(sender);
-        Ok(Dispatcher { store, clock, server_clock: None, subscriptions, options, handle, requests })
+        Ok(Dispatcher { store, clock, server_clock: None, subscriptions, options, handle, requests, heart })
     }
 
     /// For those who have something to ask of the worker while it runs.
@@ -162,6 +167,11 @@ impl Dispatcher {
         self.clock = Arc::new(clock.clone());
         self.server_clock = Some(clock);
         self
+    }
+
+    /// What the worker shows of itself while it runs, for those who watch over it.
+    pub fn pulse(&self) -> Pulse {
+        self.heart.pulse()
     }
 
     /// Works until a signal or [`DispatchOptions::stop_when`] ends it, and until the outcome of everything that it took

@@ -159,6 +159,12 @@ impl<W> Roster<W> {
         self.running
     }
 
+    /// How many slots each handler has taken.
+    pub(super) fn running_by_handler(&self) -> impl Iterator<Item = usize> {
+        let all = self.stations.iter().filter(|station| !station.gate.is_locked());
+        all.map(|station| station.running)
+    }
+
     /// How many deliveries wait for a slot.
     pub(super) fn waiting(&self) -> usize {
         self.waiting

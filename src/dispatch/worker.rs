@@ -1,6 +1,6 @@
 //! The worker's loop: signals, finished attempts, answers of the store and claims, one after the other.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,6 +22,7 @@ use super::gate::{GateNews, Halt};
 use super::handle::{Request, ResubscribeError, Resubscription};
 use super::health::{self, Health, StoreNews};
 use super::polling::Polling;
+use super::pulse::{BEAT_EVERY, Heart, Stage};
 use super::roster::{Former, Plan, Replacement, Roster};
 use super::settler::{self, Settler};
 use super::subscription::Subscription;
@@ -59,6 +60,7 @@ pub(super) struct Worker {
     is_busy: watch::Sender<bool>,
     wake_ups: WakeUps,
     inquiry: Option<BoxFuture<'static, Answer>>,
+    inquired_at: Instant,
     polling: Polling,
     time: Timekeeper,
     pauses: Pauses,
@@ -70,6 +72,7 @@ pub(super) struct Worker {
     counts: Counts,
     taken_on: u64,
     failure: Option<Arc<StoreError>>,
+    heart: Heart,
     _writer: AbortOnDropHandle<()>,
 }
 
@@ -85,7 +88,7 @@ enum Phase {
 /// What an executor did.
 enum Done {
     Finished(usize, Arc<Subscription>, Box<Finished>),
-    HandedBack(Vec<Verdict>),
+    HandedBack(Vec<(String, Verdict)>),
     ToldOfDeath(Option<Box<OnDeadFailed>>),
 }
 
@@ -114,7 +117,8 @@ enum Step {
 
 impl Worker {
     pub(super) fn new(dispatcher: Dispatcher, signals: Signals, events: mpsc::Sender<DispatchEvent>) -> Self {
-        let Dispatcher { store, clock, server_clock, subscriptions, options, requests, .. } = dispatcher;
+        let Dispatcher { store, clock, server_clock, subscriptions, options, requests, heart, .. } =
+            dispatcher;
         let (report, news) = mpsc::unbounded_channel();
         let (is_busy, watch_busy) = watch::channel(false);
         let (settler, writer) = Settler::start(store.clone(), clock.clone(), report, watch_busy);
@@ -147,6 +151,7 @@ impl Worker {
             is_busy,
             wake_ups: WakeUps::new(),
             inquiry: None,
+            inquired_at: Instant::now(),
             health: Health::new(),
             news,
             events,
@@ -154,6 +159,7 @@ impl Worker {
             counts: Counts::default(),
             taken_on: 0,
             failure: None,
+            heart,
             _writer: writer,
         }
     }
@@ -172,6 +178,7 @@ impl Worker {
             }
             self.listen_while_idle();
             self.look_for_pauses();
+            self.beat();
             let step = self.next_step().await;
             self.take(step);
         }
@@ -184,6 +191,7 @@ impl Worker {
     }
 
     async fn next_step(&mut self) -> Step {
+        let beat_at = Instant::now() + BEAT_EVERY;
         let look_again_at = self.look_again_at();
         let patience_ends_at = self.roster.patience_ends_at();
         let gates_open_at = self.roster.gates_open_at().filter(|_| self.phase == Phase::Working);
@@ -213,7 +221,26 @@ impl Worker {
             () = sleep_until_some(look_again_at) => Step::LookAgain,
             () = sleep_until_some(gates_open_at) => Step::LookAgain,
             () = sleep_until_some(look_for_pauses_at) => Step::LookAgain,
+            () = sleep_until(beat_at) => Step::LookAgain,
         }
+    }
+
+    /// Shows how the worker is. A loop that stands still does not come here, which is what is seen of it.
+    fn beat(&self) {
+        let stage = match self.phase {
+            Phase::Working if !self.pauses.is_known() => Stage::Starting,
+            Phase::Working => Stage::Working,
+            Phase::Draining(_) | Phase::Stopping(_) => Stage::Draining,
+        };
+        let inquired_at = self.inquiry.as_ref().map(|_| self.inquired_at);
+        self.heart.beat(|vitals| {
+            vitals.beat_at = Instant::now();
+            vitals.stage = stage;
+            vitals.failing_since = self.health.failing_since();
+            vitals.asked_at = inquired_at.into_iter().chain(self.pauses.asked_at()).min();
+            vitals.is_unread = self.outbox.len() >= OUTBOX_LIMIT;
+            vitals.running.iter_mut().zip(self.roster.running_by_handler()).for_each(|(shown, n)| *shown = n);
+        });
     }
 
     fn take(&mut self, step: Step) {
@@ -260,6 +287,7 @@ impl Worker {
             self.polling.begin_round();
             self.roster.begin_round();
         }
+        self.inquired_at = now;
         if let Some(plan) = self.roster.next_plan(self.allowance()) {
             self.inquiry = Some(self.claim(plan));
         } else if self.polling.in_round() && self.roster.round_is_over() {
@@ -347,8 +375,8 @@ impl Worker {
     }
 
     fn claimed(&mut self, plan: &Plan, haul: Haul) {
-        match haul.trouble {
-            Some(error) => self.store_failed(error),
+        match &haul.trouble {
+            Some(error) => self.store_failed(error.clone()),
             None => self.store_answered(),
         }
         let count = haul.leased.len();
@@ -359,7 +387,7 @@ impl Worker {
         self.wake_ups.close();
         self.polling.found_work(now);
         self.counts.claimed += count as u64;
-        self.tell(DispatchEvent::Claimed { count });
+        self.tell_of_claims(&haul);
         for crash in haul.leased.iter().filter_map(|(claimed, _)| FoundCrashed::by(claimed)) {
             self.counts.crashed += 1;
             self.tell(DispatchEvent::FoundCrashed(Box::new(crash)));
@@ -375,6 +403,16 @@ impl Worker {
         self.hand_back(unwanted.into_iter().map(|(claimed, _)| claimed).collect(), leased_until);
         for (claimed, found) in wanted {
             self.take_on(claimed, found, &haul.asked, leased_until);
+        }
+    }
+
+    fn tell_of_claims(&mut self, haul: &Haul) {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for (claimed, _) in &haul.leased {
+            *counts.entry(&claimed.delivery.handler).or_default() += 1;
+        }
+        for (handler, count) in counts {
+            self.tell(DispatchEvent::Claimed { handler: handler.to_owned(), count });
         }
     }
 
@@ -461,9 +499,17 @@ impl Worker {
             .spawn(async move { Done::HandedBack(hand_back(unused, leased_until, surroundings).await) });
     }
 
-    fn handed_back(&mut self, verdicts: &[Verdict]) {
-        verdicts.iter().for_each(|verdict| self.counts.add(verdict));
-        self.tell(DispatchEvent::HandedBack { count: verdicts.len() });
+    fn handed_back(&mut self, verdicts: &[(String, Verdict)]) {
+        let mut handlers: BTreeMap<&str, (usize, usize)> = BTreeMap::new();
+        for (handler, verdict) in verdicts {
+            self.counts.add(verdict);
+            let (count, lost) = handlers.entry(handler).or_default();
+            *count += 1;
+            *lost += usize::from(*verdict != Verdict::Released);
+        }
+        for (handler, (count, lost)) in handlers {
+            self.tell(DispatchEvent::HandedBack { handler: handler.to_owned(), count, lost });
+        }
     }
 
     // ---- gates -------------------------------------------------------------------------------------------------
@@ -528,9 +574,14 @@ impl Worker {
     /// Without an answer, what was known goes on. As long as nothing was ever known nothing is claimed, and that is an
     /// outage.
     fn pauses_heard(&mut self, answer: Result<Vec<Pause>, Arc<StoreError>>) {
+        if let Err(error) = &answer {
+            self.tell(DispatchEvent::CallFailed { error: error.clone() });
+        } else if !self.pauses.is_known() {
+            self.tell(DispatchEvent::Ready);
+        }
         let untold = self.pauses.heard(answer);
         match untold {
-            Some(error) if !self.pauses.is_known() => self.store_failed(error),
+            Some(error) if !self.pauses.is_known() => self.outage(error),
             Some(error) if self.health.is_well() => self.tell(DispatchEvent::PausesUnknown { error }),
             _ => self.obey_pauses(),
         }
@@ -567,6 +618,10 @@ impl Worker {
 
     fn replaced(&mut self, replacement: Replacement<Assignment>) -> Resubscription {
         let Replacement { change, unwanted, former } = replacement;
+        self.heart.beat(|vitals| {
+            vitals.handlers = self.roster.names().into();
+            vitals.running = self.roster.running_by_handler().collect();
+        });
         self.tell(DispatchEvent::Resubscribed(change.clone()));
         self.give_up(unwanted);
         former.into_iter().for_each(|former| self.part_from(former));
@@ -632,6 +687,11 @@ impl Worker {
     // ---- the store's health ------------------------------------------------------------------------------------
 
     fn store_failed(&mut self, error: Arc<StoreError>) {
+        self.tell(DispatchEvent::CallFailed { error: error.clone() });
+        self.outage(error);
+    }
+
+    fn outage(&mut self, error: Arc<StoreError>) {
         let now = Instant::now();
         match self.health.failed(now) {
             Some(Duration::ZERO) => self.tell(DispatchEvent::StoreFailing { error: error.clone() }),

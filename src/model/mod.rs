@@ -35,7 +35,7 @@ pub use key::{Blocker, KeySequence, KeyState};
 pub use page::{Cursor, InvalidCursor, ListQuery, SortBy};
 pub use rate::{InvalidRate, Rate};
 pub use retry::RetryPolicy;
-pub use statistics::{HandlerStatistics, Statistics};
+pub use statistics::{HandlerStatistics, QueueDepth, Statistics};
 pub use text::InvalidInput;
 pub use time::{InvalidTimestamp, Timestamp};
 pub use transition::{IllegalTransition, Transition, apply};

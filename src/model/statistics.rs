@@ -48,6 +48,19 @@ pub struct HandlerStatistics {
     pub oldest_due_at: Option<Timestamp>,
 }
 
+/// How much of one handler is unfinished.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueDepth {
+    /// Its name.
+    pub handler: String,
+    /// Those that wait, parked ones included.
+    pub pending: u64,
+    /// Those that are leased, live or expired.
+    pub processing: u64,
+    /// The earliest time at which something unfinished is, or was, due.
+    pub oldest_due_at: Option<Timestamp>,
+}
+
 impl Statistics {
     /// The sums over `handlers`, which are put in order by name.
     pub fn from_handlers(mut handlers: Vec<HandlerStatistics>) -> Self {
@@ -63,5 +76,13 @@ impl Statistics {
             oldest_due_at: handlers.iter().filter_map(|h| h.oldest_due_at).min(),
             handlers,
         }
+    }
+
+    /// What is unfinished of a handler.
+    pub fn queue_depth(&self, handler: &str) -> QueueDepth {
+        let known = self.handlers.iter().find(|counts| counts.handler == handler);
+        let (pending, processing) = known.map_or((0, 0), |counts| (counts.pending, counts.processing));
+        let oldest_due_at = known.and_then(|counts| counts.oldest_due_at);
+        QueueDepth { handler: handler.to_owned(), pending, processing, oldest_due_at }
     }
 }

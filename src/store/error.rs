@@ -27,6 +27,32 @@ pub enum ErrorKind {
     Aborted,
 }
 
+impl ErrorKind {
+    /// Every kind.
+    pub const ALL: [ErrorKind; 7] = [
+        ErrorKind::Unavailable,
+        ErrorKind::Conflict,
+        ErrorKind::Invalid,
+        ErrorKind::Misconfigured,
+        ErrorKind::Corrupt,
+        ErrorKind::Unsupported,
+        ErrorKind::Aborted,
+    ];
+
+    /// The word by which logs and metrics know it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Conflict => "conflict",
+            ErrorKind::Invalid => "invalid",
+            ErrorKind::Misconfigured => "misconfigured",
+            ErrorKind::Corrupt => "corrupt",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Aborted => "aborted",
+        }
+    }
+}
+
 /// An error of a store: its kind, what happened to what, and what to do next. The driver's error is the source;
 /// no text in it shows a password.
 pub struct StoreError {

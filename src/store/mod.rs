@@ -19,7 +19,7 @@ use futures_util::stream::BoxStream;
 
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, Lease, ListQuery, NewEvent, Pause,
-    Selection, Statistics, Timestamp, TrippedBreaker,
+    QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
 };
 
 pub use error::{ErrorKind, Result, StoreError};
@@ -175,6 +175,13 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// How much of everything there is.
     async fn statistics(&self) -> Result<Statistics>;
+
+    /// What is unfinished of each of these handlers, in their order: what [`statistics`](Store::statistics) says of them,
+    /// at the cost of what is unfinished, however much is finished. All of it was so at one moment.
+    async fn queue_depths(&self, handlers: &[String]) -> Result<Vec<QueueDepth>> {
+        let statistics = self.statistics().await?;
+        Ok(handlers.iter().map(|handler| statistics.queue_depth(handler)).collect())
+    }
 
     /// What runs and what waits of one handler and key.
     async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState>;

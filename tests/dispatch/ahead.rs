@@ -181,7 +181,7 @@ async fn what_waits_behind_a_handler_that_turned_slow_is_handed_back_for_others(
     assert!(before > 5, "{before} are leased, and nothing waits");
     let stuck_at = Instant::now();
     let handed_back = |event| match event {
-        DispatchEvent::HandedBack { count } => Some(count as u64),
+        DispatchEvent::HandedBack { count, .. } => Some(count as u64),
         _ => None,
     };
     let count = worker.next(handed_back).await;

@@ -11,7 +11,7 @@ use futures_util::{FutureExt as _, StreamExt as _};
 use relayctl::clock::Clock;
 use relayctl::model::{
     Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Pause,
-    Selection, Statistics, Timestamp, TrippedBreaker,
+    QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
 };
 use relayctl::store::memory::MemoryStore;
 use relayctl::store::{
@@ -70,6 +70,12 @@ pub struct FaultyStore {
     pub time_asked: AtomicUsize,
     /// How long it takes to tell.
     pub telling_time_takes: Mutex<Duration>,
+    /// Nobody can tell how deep the queues are.
+    pub depths_fail: AtomicBool,
+    /// How long it takes to tell.
+    pub depths_take: Mutex<Duration>,
+    /// How often that was asked for.
+    pub depths_read: AtomicUsize,
     /// Alive as often as somebody listens, beside this one.
     pub listener: Arc<()>,
 }
@@ -219,6 +225,13 @@ impl Store for FaultyStore {
 
     async fn statistics(&self) -> Result<Statistics> {
         self.inner.statistics().await
+    }
+
+    async fn queue_depths(&self, handlers: &[String]) -> Result<Vec<QueueDepth>> {
+        self.depths_read.fetch_add(1, Ordering::SeqCst);
+        take(&self.depths_take).await;
+        self.check(&self.depths_fail)?;
+        self.inner.queue_depths(handlers).await
     }
 
     async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState> {

@@ -397,7 +397,7 @@ async fn what_waits_for_a_handler_that_is_changed_or_removed_is_handed_back() {
         let (mut events, (tell, mut told)) = (worker.events, tokio::sync::mpsc::unbounded_channel());
         tokio::spawn(async move {
             while let Some(event) = events.recv().await {
-                if let DispatchEvent::HandedBack { count } = event {
+                if let DispatchEvent::HandedBack { count, .. } = event {
                     tell.send(count).unwrap();
                 }
             }

@@ -346,7 +346,7 @@ async fn a_worker_that_was_stopped_between_its_clock_and_its_claim_begins_nothin
     let short = subscription("mail", work.handler()).lease(SECOND);
     let mut worker = scene.bench.start_by(Arc::new(clock), vec![short], options());
     let what_became_of_it = |event| match event {
-        DispatchEvent::HandedBack { count } => Some(format!("{count} handed back")),
+        DispatchEvent::HandedBack { count, .. } => Some(format!("{count} handed back")),
         DispatchEvent::Finished(finished) => Some(format!("{:?}", finished.verdict)),
         _ => None,
     };

@@ -43,6 +43,7 @@ async fn every_command_carries_its_own_concern() {
     store.recover(&[], NOW).await.unwrap();
     let _: Vec<_> = store.list(&ListQuery::default()).try_collect().await.unwrap();
     store.statistics().await.unwrap();
+    store.queue_depths(&["h".to_owned()]).await.unwrap();
     store.key_state("h", "k", NOW).await.unwrap();
     let request = PurgeRequest { completed_before: Some(later(1)), dead_before: Some(later(1)), batch: 10 };
     store.purge_batch(&request).await.unwrap();

@@ -218,6 +218,13 @@ async fn operator_queries(fixture: &Fixture, spy: &Spy) {
     let statistics = spy.store.statistics().await.unwrap();
     assert_eq!(statistics.total, DELIVERIES as u64);
     assert_indexed(fixture, "statistics", spy.queries()).await;
+    let depths = spy.store.queue_depths(&["h1".into(), "h3".into()]).await.unwrap();
+    assert!(depths.iter().all(|depth| depth.pending > 1_000 && depth.processing > 1_000));
+    let queries = spy.queries();
+    // What may be a million entries is counted within the index.
+    let stages = explain(fixture, &queries[0]).await;
+    assert!(!stages.contains("FETCH"), "{stages:?} for {}", queries[0]);
+    assert_indexed(fixture, "queue depths", queries).await;
     spy.store.key_state("h2", "k2", NOW).await.unwrap();
     assert_indexed(fixture, "key state", spy.queries()).await;
     let dead = Filter { statuses: vec![Status::Dead], ..Filter::default() };

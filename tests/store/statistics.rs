@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use relayctl::model::{Delivery, HandlerStatistics, Lane, Statistics, Status};
+use relayctl::model::{Delivery, HandlerStatistics, Lane, QueueDepth, Statistics, Status};
 
 use crate::fixture::{Fixture, HANDLER, HOUR, OTHER_HANDLER, SECOND, delayed, event, keyed};
 use crate::listing::a_varied_population;
@@ -13,6 +13,7 @@ conformance![
     statistics_are_what_a_listing_adds_up_to,
     parked_ones_add_up_too,
     the_oldest_due_time_is_of_something_unfinished,
+    queue_depths_are_what_the_statistics_say_of_the_unfinished,
 ];
 
 /// The statistics, counted by hand from a listing of everything.
@@ -84,4 +85,24 @@ async fn the_oldest_due_time_is_of_something_unfinished(fixture: &Fixture) {
     assert_eq!(oldest().await, None);
     fixture.publish(delayed(event(), fixture.later(HOUR))).await;
     assert_eq!(oldest().await, Some(fixture.later(HOUR)));
+}
+
+async fn queue_depths_are_what_the_statistics_say_of_the_unfinished(fixture: &Fixture) {
+    a_varied_population(fixture).await;
+    let published = fixture.publish_many(keyed("long"), 40).await;
+    fixture.claim(100).await;
+    fixture.park(&published[1..]).await;
+    let statistics = fixture.store.statistics().await.unwrap();
+    let mut handlers: Vec<String> = statistics.handlers.iter().map(|one| one.handler.clone()).collect();
+    handlers.reverse();
+    handlers.push("nobody".to_owned());
+    let expected: Vec<QueueDepth> = handlers.iter().map(|handler| statistics.queue_depth(handler)).collect();
+    assert!(statistics.parked > 0 && expected.iter().any(|depth| depth.pending > 0 && depth.processing > 0));
+    assert_eq!(
+        expected.last().unwrap(),
+        &QueueDepth { handler: "nobody".to_owned(), ..QueueDepth::default() }
+    );
+    assert_eq!(fixture.store.queue_depths(&handlers).await.unwrap(), expected);
+    assert_eq!(fixture.store.queue_depths(&handlers[..1]).await.unwrap(), expected[..1]);
+    assert_eq!(fixture.store.queue_depths(&[]).await.unwrap(), []);
 }

@@ -48,7 +48,7 @@ async fn follow(
     let mut claim_sizes = Samples::default();
     while let Some(event) = events.recv().await {
         match event {
-            DispatchEvent::Claimed { count } => claim_sizes.add(count as f64),
+            DispatchEvent::Claimed { count, .. } => claim_sizes.add(count as f64),
             DispatchEvent::Finished(finished) => match finished.verdict {
                 Verdict::Completed | Verdict::Released => {}
                 verdict => bail!("a delivery was not completed: {verdict:?}"),

@@ -1,5 +1,6 @@
 //! Values as they are written on the command line.
 
+use std::net::{Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use crate::model::{Timestamp, parse_duration};
@@ -50,6 +51,19 @@ pub fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).map_err(|error| error.to_string())
 }
 
+/// Reads an address to listen on: `127.0.0.1:9187`, `[::1]:9187`, or `:9187` for all addresses of this host, of both
+/// families.
+///
+/// # Errors
+/// Says what is understood.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let all = text.strip_prefix(':').and_then(|port| port.parse().ok());
+    let all = all.map(|port: u16| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)));
+    all.or_else(|| text.parse().ok()).ok_or_else(|| {
+        "write IP:PORT, such as 127.0.0.1:9187 or [::1]:9187, or :9187 for all addresses".to_owned()
+    })
+}
+
 /// Reads an id, key, type or handler: any text of 1 to 512 bytes.
 ///
 /// # Errors
@@ -91,5 +105,17 @@ mod tests {
         assert!(name("{\"$ne\": null}").is_ok());
         assert!(name("").is_err());
         assert!(name(&"x".repeat(513)).is_err());
+    }
+    #[test]
+    fn an_address_is_an_ip_and_a_port_or_a_port_alone() {
+        let read = |text: &str| address(text).map(|address| address.to_string());
+        assert_eq!(read("127.0.0.1:9187").as_deref(), Ok("127.0.0.1:9187"));
+        assert_eq!(read("[::1]:0").as_deref(), Ok("[::1]:0"));
+        assert_eq!(read(":9187").as_deref(), Ok("[::]:9187"));
+        for text in
+            ["", "9187", ":", ":70000", "127.0.0.1", "localhost:9187", "::1:9187", "http://127.0.0.1:9187"]
+        {
+            assert!(read(text).unwrap_err().contains("127.0.0.1:9187"), "{text}");
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! `run`: a worker that hands deliveries to commands.
 
+mod audience;
+mod calm;
 mod from_file;
 pub mod guard;
 mod handlers;
@@ -8,19 +10,26 @@ mod reload;
 mod signals;
 mod strangers;
 mod subscribed;
+mod supervisor;
+mod tally;
+#[cfg(test)]
+mod testing;
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
 use tokio::signal::unix::Signal;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::cli::args::values::{duration, name};
+use crate::cli::args::values::{address, duration, name};
 use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::{CliError, CliResult};
@@ -30,12 +39,15 @@ use crate::dispatch::{Counts, DispatchEvent, DispatchOptions, Dispatcher, Signal
 use crate::handler::Guard;
 use crate::handler::lines::ChildNote;
 use crate::model::TypePattern;
+use crate::monitor::{Monitor, Server};
 use crate::store::{Store, StoreError};
 
+use audience::Audience;
 use handlers::{Handlers, NOTES_QUEUE};
 use reload::Reloader;
 use strangers::Strangers;
 use subscribed::Subscribed;
+use supervisor::pat_watchdog;
 
 /// Examples and exit codes.
 pub const DOCS: Docs = Docs {
@@ -170,7 +182,26 @@ pub struct Args {
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
     poll_interval: Duration,
 
+    /// Answer HTTP here: /metrics for Prometheus, /healthz and /readyz; such as 127.0.0.1:9187, or :9187 for all addresses
+    ///
+    /// Port 0 takes a free one, which the log tells. There is no password and no TLS: choose an address that only those
+    /// reach who may know. /healthz is 200 while the worker's loop turns; /readyz is 200 while the store answers and
+    /// the worker takes on deliveries; both say in one line why not. During a drain all of them go on answering.
+    /// The depth of the queues is read from the store when /metrics is asked for, at most every 15s, and never for more than
+    /// a twentieth of the time; until there is an answer, /metrics tells the one before.
+    #[arg(long, value_name = "ADDR", value_parser = address)]
+    metrics: Option<SocketAddr>,
+
     /// How the log on standard error is written
+    ///
+    /// On a terminal, human is one line of numbers with the troubles above it: three of a kind within 10s, and then how
+    /// many more there were. With -v, and where standard error is no terminal, each outcome has a line.
+    ///
+    /// json is an object a line, with time, level, owner (this worker, as host:pid) and event. An outcome is the event
+    /// "finished", with outcome (completed, retrying, dead, released or lease-lost), deliveryId, eventId, type, handler,
+    /// attempt, maxAttempts and elapsedMs; with key and sequence where there is a key; with waitedMs (from when it was
+    /// due) and ranMs where its command was started; with retryAt where it is tried again; with kind and error where it
+    /// failed. Fields are only ever added.
     #[arg(long, value_name = "FORMAT", value_enum, default_value_t)]
     log_format: LogFormat,
 
@@ -234,10 +265,30 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
         return Ok(exit);
     }
     let signals = signals::listen()?;
+    let listener = listen(args).await?;
     let opened = signals.drain.run_until_cancelled(open(context)).await;
     let store = opened.unwrap_or_else(|| Err(CliError::interrupted()))?;
     handlers.check_writes(&*store)?;
-    work(context, args, handlers, store, signals, hang_ups).await
+    work(context, args, handlers, Doors { store, listener, hang_ups }, signals).await
+}
+
+/// What a worker has opened before it begins.
+struct Doors {
+    store: Arc<dyn Store>,
+    /// Where those ask who watch it.
+    listener: Option<TcpListener>,
+    /// The signals to read the handlers file again.
+    hang_ups: Signal,
+}
+
+/// Takes the address for those who watch, before anything else begins.
+async fn listen(args: &Args) -> CliResult<Option<TcpListener>> {
+    let Some(address) = args.metrics else { return Ok(None) };
+    let listener = Server::listen(address).await.map_err(|error| {
+        CliError::from(anyhow::Error::new(error).context(format!("cannot listen on {address} for --metrics")))
+            .with_hint("another worker may have it: choose another port, or port 0 for any free one")
+    })?;
+    Ok(Some(listener))
 }
 
 async fn open(context: &Context) -> CliResult<Arc<dyn Store>> {
@@ -250,27 +301,30 @@ async fn work(
     context: &Context,
     args: &Args,
     handlers: Handlers,
-    store: Arc<dyn Store>,
+    doors: Doors,
     signals: Signals,
-    hang_ups: Signal,
 ) -> CliResult<Exit> {
+    let Doors { store, listener, hang_ups } = doors;
     let log = Arc::new(log(context, args));
     let ((sender, events), (note_sender, notes)) = (mpsc::channel(LOG_QUEUE), mpsc::channel(NOTES_QUEUE));
-    let (origin, strangers) = (handlers.origin(), Strangers::beyond(handlers.subscribed()));
+    let strangers = Strangers::beyond(handlers.subscribed());
     let reloader = Reloader::new(args, store.clone(), &handlers, note_sender, log.clone());
-    let (subscriptions, own_notes) = handlers.into_subscriptions();
-    let clock = context.clock().clone();
-    let options = args.options(guard::start(&log));
-    let dispatcher = Dispatcher::new(store, Arc::new(clock.clone()), subscriptions, options)
-        .map_err(|error| CliError::usage(format!("{origin}{error}")))?
-        .keeping_time(clock);
+    let (dispatcher, own_notes) = dispatcher(context, args, handlers, store.clone(), &log)?;
     reloader.listen(own_notes);
     let reloading = reloader.run(dispatcher.handle(), signals.drain.clone(), hang_ups);
     let reloading = AbortOnDropHandle::new(tokio::spawn(reloading));
-    let mut logging = write_logs(log, strangers, events, notes);
+    let monitor = Arc::new(Monitor::new(dispatcher.pulse(), store, Arc::new(context.clock().clone())));
+    let server = serve(listener, &monitor, &log);
+    let monitor = server.as_ref().map(|_| monitor);
+    let audience = Audience::new(log.clone(), strangers, dispatcher.pulse(), monitor);
+    let _patting = pat_watchdog(dispatcher.pulse());
+    let mut listening = listen_to(audience, events, log, notes);
     let counts = dispatcher.run(signals.clone(), sender).await;
     drop(reloading);
-    while logging.join_next().await.is_some() {}
+    while listening.join_next().await.is_some() {}
+    if let Some(server) = server {
+        server.stop().await;
+    }
     let counts = counts.map_err(cannot_go_on)?;
     if signals.stop.is_cancelled() {
         return Ok(Exit::Interrupted);
@@ -279,25 +333,43 @@ async fn work(
 }
 
 /// Standard error can block, as when a terminal is paused: the worker must not.
-fn write_logs(
-    log: Arc<Log>,
-    strangers: Strangers,
+fn listen_to(
+    audience: Audience,
     events: mpsc::Receiver<DispatchEvent>,
+    log: Arc<Log>,
     notes: mpsc::Receiver<ChildNote>,
 ) -> JoinSet<()> {
-    let mut logging = JoinSet::new();
-    let noting = log.clone();
-    logging.spawn_blocking(move || write_notes(&noting, notes));
-    logging.spawn_blocking(move || write_log(&log, strangers, events));
-    logging
+    let (mut listening, runtime) = (JoinSet::new(), Handle::current());
+    listening.spawn_blocking(move || write_notes(&log, notes));
+    listening.spawn_blocking(move || audience.listen(events, &runtime));
+    listening
+}
+
+/// The worker, and what its children have to say.
+fn dispatcher(
+    context: &Context,
+    args: &Args,
+    handlers: Handlers,
+    store: Arc<dyn Store>,
+    log: &Arc<Log>,
+) -> CliResult<(Dispatcher, mpsc::Receiver<ChildNote>)> {
+    let origin = handlers.origin();
+    let (subscriptions, notes) = handlers.into_subscriptions();
+    let (clock, options) = (context.clock().clone(), args.options(guard::start(log)));
+    let dispatcher = Dispatcher::new(store, Arc::new(clock.clone()), subscriptions, options)
+        .map_err(|error| CliError::usage(format!("{origin}{error}")))?;
+    Ok((dispatcher.keeping_time(clock), notes))
 }
 
 fn log(context: &Context, args: &Args) -> Log {
+    let ui = context.ui();
     Log {
         format: args.log_format,
-        verbosity: context.ui().verbosity(),
-        has_color: context.ui().error_has_color(),
+        verbosity: ui.verbosity(),
+        has_color: ui.error_has_color(),
         clock: Arc::new(context.clock().clone()),
+        owner: owner(),
+        status_line: (args.log_format == LogFormat::Human).then(|| ui.status_line()).flatten(),
     }
 }
 
@@ -306,13 +378,13 @@ fn cannot_go_on(error: Arc<StoreError>) -> CliError {
     CliError::from(error.unwrap_or_else(|shared| StoreError::new(shared.kind(), shared.to_string())))
 }
 
-fn write_log(log: &Log, mut strangers: Strangers, mut events: mpsc::Receiver<DispatchEvent>) {
-    while let Some(event) = events.blocking_recv() {
-        log.write(&event);
-        if let Some(warning) = strangers.warning_for(&event) {
-            log.warn(&warning);
-        }
+/// Begins to answer those who watch, and tells where.
+fn serve(listener: Option<TcpListener>, monitor: &Arc<Monitor>, log: &Log) -> Option<Server> {
+    let listener = listener?;
+    if let Ok(address) = listener.local_addr() {
+        log.listening(address);
     }
+    Some(Server::start(listener, monitor.clone()))
 }
 
 fn write_notes(log: &Log, mut notes: mpsc::Receiver<ChildNote>) {

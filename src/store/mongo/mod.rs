@@ -64,7 +64,7 @@ use super::{
 };
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, IdSource, KeySequence, KeyState, Lease, ListQuery,
-    NewEvent, Pause, Selection, Statistics, Timestamp, TrippedBreaker, UuidV7,
+    NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker, UuidV7,
 };
 
 pub use schema::setup_script;
@@ -341,6 +341,10 @@ impl Store for MongoStore {
 
     async fn statistics(&self) -> Result<Statistics> {
         statistics::statistics(self).await
+    }
+
+    async fn queue_depths(&self, handlers: &[String]) -> Result<Vec<QueueDepth>> {
+        statistics::queue_depths(self, handlers).await
     }
 
     async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState> {

@@ -10,7 +10,7 @@ use mongodb::options::Hint;
 use super::BEGINNING;
 use super::error::classify;
 use super::{MongoStore, schema};
-use crate::model::{HandlerStatistics, Statistics, Timestamp};
+use crate::model::{HandlerStatistics, QueueDepth, Statistics, Timestamp};
 use crate::store::{Result, StoreError};
 
 /// See [`Store::statistics`](crate::store::Store::statistics).
@@ -42,6 +42,29 @@ pub(super) async fn statistics(store: &MongoStore) -> Result<Statistics> {
         });
     }
     Ok(Statistics::from_handlers(handlers))
+}
+
+/// See [`Store::queue_depths`](crate::store::Store::queue_depths).
+///
+/// One look at the index of what is unfinished, which has everything that is wanted of it.
+pub(super) async fn queue_depths(store: &MongoStore, handlers: &[String]) -> Result<Vec<QueueDepth>> {
+    let mut snapshot = Snapshot::of(store).await?;
+    let one_of_them = doc! { "$in": handlers };
+    let open = doc! { "handler": &one_of_them, "dueAt": { "$gte": BEGINNING } };
+    let unfinished = snapshot.by_handler(schema::OPEN, open).await?;
+    let leased = doc! { "handler": one_of_them, "status": "processing" };
+    let processing = snapshot.by_handler(schema::RUNNING, leased).await?;
+    let depth = |handler: &String| {
+        let unfinished = unfinished.get(handler).copied().unwrap_or_default();
+        let processing = processing.get(handler).copied().unwrap_or_default().count;
+        QueueDepth {
+            handler: handler.clone(),
+            pending: unfinished.count.saturating_sub(processing),
+            processing,
+            oldest_due_at: unfinished.oldest_due_at,
+        }
+    };
+    Ok(handlers.iter().map(depth).collect())
 }
 
 /// What is known of one handler's deliveries of a kind.

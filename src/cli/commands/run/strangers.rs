@@ -45,24 +45,12 @@ impl Strangers {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
+    use super::super::testing;
     use super::*;
-    use crate::dispatch::{Finished, Verdict};
+    use crate::dispatch::Verdict;
 
     fn finished(handler: &str, event_type: &str) -> DispatchEvent {
-        DispatchEvent::Finished(Box::new(Finished {
-            delivery_id: "d".into(),
-            event_id: "e".into(),
-            event_type: event_type.into(),
-            handler: handler.into(),
-            key: None,
-            sequence: None,
-            attempt: 1,
-            max_attempts: 5,
-            elapsed: Duration::ZERO,
-            verdict: Verdict::Completed,
-        }))
+        testing::finished(handler, event_type, Verdict::Completed)
     }
 
     #[test]
