@@ -22,7 +22,14 @@ struct Drawn {
     child: Child,
     terminal: PathBuf,
     screen: Arc<Mutex<vt100::Parser>>,
-    reader: std::thread::JoinHandle<()>,
+    reader: Option<std::thread::JoinHandle<()>>,
+}
+
+impl Drop for Drawn {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
 }
 
 fn columns_of(columns: u16) -> NonZeroU16 {
@@ -47,7 +54,7 @@ impl Drawn {
                 drawing.lock().unwrap().process(&bytes[..count]);
             }
         });
-        Drawn { child, terminal, screen, reader }
+        Drawn { child, terminal, screen, reader: Some(reader) }
     }
 
     /// The lines that are seen now.
@@ -84,7 +91,7 @@ impl Drawn {
         wait_until("it ends", || self.child.try_wait().unwrap().is_some());
         let code = self.child.wait().unwrap().code();
         let lines = {
-            self.reader.join().unwrap();
+            self.reader.take().unwrap().join().unwrap();
             let screen = self.screen.lock().unwrap();
             assert!(!screen.screen().hide_cursor() && screen.screen().cursor_position().1 == 0);
             screen.screen().contents()

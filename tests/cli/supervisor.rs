@@ -45,14 +45,31 @@ impl Manager {
     }
 }
 
-fn start(sandbox: &Sandbox, variables: &[(&str, &str)], arguments: &[&str]) -> Child {
-    let mut command = sandbox.command();
-    command.env("NOTIFY_SOCKET", sandbox.home.path().join("notify")).envs(variables.iter().copied());
-    command.arg("run").args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+/// A worker that is managed.
+struct Worker(Child);
+
+impl Worker {
+    fn start(sandbox: &Sandbox, variables: &[(&str, &str)], arguments: &[&str]) -> Worker {
+        let mut command = sandbox.command();
+        command.env("NOTIFY_SOCKET", sandbox.home.path().join("notify")).envs(variables.iter().copied());
+        command.arg("run").args(arguments).stdout(Stdio::null()).stderr(Stdio::null());
+        Worker(command.spawn().unwrap())
+    }
+
+    fn send(&self, signal: Signal) {
+        kill(Pid::from_raw(self.0.id().try_into().unwrap()), signal).unwrap();
+    }
+
+    fn ends(&mut self) {
+        wait_until("it ends", || self.0.try_wait().unwrap().is_some());
+    }
 }
 
-fn send(child: &Child, signal: Signal) {
-    kill(Pid::from_raw(child.id().try_into().unwrap()), signal).unwrap();
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
 }
 
 #[test]
@@ -64,18 +81,18 @@ fn it_is_told_of_the_start_the_numbers_and_the_end_and_its_watchdog_is_patted() 
         "projector=cp /proc/self/environ {0}/environ; while ! test -e {0}/go; do sleep 0.01; done",
         sandbox.home.path().display()
     );
-    let mut worker = start(&sandbox, &[("WATCHDOG_USEC", "200000")], &["--handler", &line]);
+    let mut worker = Worker::start(&sandbox, &[("WATCHDOG_USEC", "200000")], &["--handler", &line]);
     manager.until("READY=1", 1);
     manager.until("WATCHDOG=1", 3);
     wait_until("the command runs", || sandbox.home.path().join("environ").exists());
     assert_eq!(manager.count("STOPPING"), 0);
-    send(&worker, Signal::SIGTERM);
+    worker.send(Signal::SIGTERM);
     manager.until("STOPPING=1", 1);
     // It drains, and its loop turns all the while.
     let patted = manager.count("WATCHDOG=1");
     manager.until("WATCHDOG=1", patted + 2);
     sandbox.file("go", "");
-    wait_until("it ends", || worker.try_wait().unwrap().is_some());
+    worker.ends();
     manager.listen();
     assert_eq!((manager.count("READY=1"), manager.count("STOPPING=1")), (1, 1), "{:?}", manager.told);
     assert!(manager.count("STATUS=") > 0, "{:?}", manager.told);
@@ -92,8 +109,8 @@ fn a_watchdog_for_another_process_is_left_alone() {
     let mut manager = Manager::of(&sandbox);
     sandbox.append(&[event("e-1")], SystemClock.now());
     let variables = [("WATCHDOG_USEC", "20000"), ("WATCHDOG_PID", "1")];
-    let mut worker = start(&sandbox, &variables, &["--once", "projector", "--", "sleep", "0.3"]);
-    wait_until("it ends", || worker.try_wait().unwrap().is_some());
+    let mut worker = Worker::start(&sandbox, &variables, &["--once", "projector", "--", "sleep", "0.3"]);
+    worker.ends();
     manager.listen();
     assert_eq!(manager.count("WATCHDOG"), 0, "{:?}", manager.told);
     // One that ends by itself stops as well.
