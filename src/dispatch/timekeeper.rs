@@ -51,6 +51,8 @@ pub(super) struct TimeNews {
 pub(super) struct Timekeeper {
     measured: mpsc::Receiver<Measured>,
     is_known: bool,
+    /// What was known before the worker began.
+    skew_before: Option<Skew>,
     rest_ends_at: Option<Instant>,
     told_ms: i64,
     steps: watch::Sender<()>,
@@ -61,11 +63,13 @@ impl Timekeeper {
     /// Keeps a clock set. Without one, the worker goes by a clock that is right as it is.
     pub(super) fn start(store: Arc<dyn Store>, clock: Option<ServerClock>) -> Self {
         let (sender, measured) = mpsc::channel(1);
-        let is_known = clock.as_ref().is_none_or(|clock| clock.skew().is_some());
+        let skew_before = clock.as_ref().and_then(ServerClock::skew);
+        let is_known = clock.is_none() || skew_before.is_some();
         let task = clock.map(|clock| AbortOnDropHandle::new(tokio::spawn(keep(store, clock, sender))));
         Timekeeper {
             measured,
             is_known,
+            skew_before,
             rest_ends_at: None,
             told_ms: 0,
             steps: watch::Sender::new(()),
@@ -77,6 +81,13 @@ impl Timekeeper {
     /// be live.
     pub(super) fn is_known(&self) -> bool {
         self.is_known
+    }
+
+    /// How the host's clock differs as far as that was known before the worker began, if that is to be told: a short run may
+    /// be over before the first measurement.
+    pub(super) fn skew_before(&mut self) -> Option<Skew> {
+        let skew = self.skew_before.take()?;
+        self.untold(skew)
     }
 
     /// When claims may go on, if they have to rest.

@@ -169,6 +169,9 @@ impl Worker {
             owner: self.options.owner.clone(),
             handlers: self.roster.names(),
         });
+        if let Some(skew) = self.time.skew_before() {
+            self.tell(DispatchEvent::ClockDiffers { skew });
+        }
         loop {
             self.attend_to_the_gates();
             self.attend_to_the_waiting();

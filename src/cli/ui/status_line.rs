@@ -60,9 +60,16 @@ impl StatusLine {
     }
 }
 
+impl StatusLine {
+    /// Takes the line away for good. What is said from now on is written as it is.
+    pub fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
 impl Drop for StatusLine {
     fn drop(&mut self) {
-        self.bar.finish_and_clear();
+        self.end();
     }
 }
 

@@ -76,14 +76,16 @@ fn no_command_outlives_its_killed_worker() {
     let sandbox = Sandbox::new();
     sandbox.pending(3);
     let line = hanging_line(&sandbox).replace("projector=", "projector=trap '' TERM; ");
-    let worker = sandbox.work("worker", &["--concurrency", "3", "--handler", &line]);
+    let worker = sandbox.work("worker", &["--lease", "2s", "--concurrency", "3", "--handler", &line]);
     wait_until("three run", || runs(&sandbox) == 3);
+    sandbox.wait_for_renewals();
     assert!(processes::of_deliveries(sandbox.home.path()).len() >= 3);
     worker.send(Signal::SIGKILL);
     assert_eq!(worker.ends().status.code(), None);
     wait_until("nothing runs any more", || processes::of_deliveries(sandbox.home.path()).is_empty());
 }
 
+/// It says that it runs when it has done so for a while: the guard does not know of it in the moment of the start.
 #[test]
 fn neither_does_what_it_runs_for_a_dead_delivery() {
     let sandbox = Sandbox::new();
@@ -92,7 +94,7 @@ fn neither_does_what_it_runs_for_a_dead_delivery() {
         [handlers.projector]
         types = ["*"]
         shell = "exit 65"
-        on_dead = "trap '' TERM; touch told; while :; do sleep 0.05; done"
+        on_dead = "trap '' TERM; sleep 1; touch told; while :; do sleep 0.05; done"
     "#;
     let file = sandbox.file("handlers.toml", text).display().to_string();
     let worker = sandbox.work("worker", &["--handlers", &file]);

@@ -38,6 +38,7 @@ fn stop_one_of_three(sandbox: &Sandbox, ticks: usize) -> (Vec<super::worker::End
     let arguments = ["--lease", "2s", "--concurrency", "4", "--handler", &line];
     let first = sandbox.work("first", &arguments);
     wait_until("the first has its hands full", || processes::of_deliveries(sandbox.home.path()).len() >= 4);
+    sandbox.wait_for_renewals();
     let others = ["second", "third"].map(|name| sandbox.work(name, &arguments));
     first.send(Signal::SIGSTOP);
     let held = held_by(sandbox, &first);
@@ -69,7 +70,7 @@ fn all_in_order_and_one_at_a_time(sandbox: &Sandbox) {
 #[test]
 fn heavy_the_late_outcomes_of_a_stopped_worker_are_refused() {
     let sandbox = Sandbox::new();
-    let (ends, held) = stop_one_of_three(&sandbox, 20);
+    let (ends, held) = stop_one_of_three(&sandbox, 40);
     all_in_order_and_one_at_a_time(&sandbox);
     let [first, second, third] = ends.try_into().unwrap();
     let is_lost = |entry: &&serde_json::Value| entry["outcome"] == "lease-lost";
@@ -96,6 +97,7 @@ fn a_command_that_was_ended_for_a_stopped_worker_spends_no_attempt() {
     let line = format!("projector=until test -e {}/go; do sleep 0.05; done", home.display());
     let worker = sandbox.work("worker", &["--lease", "1s", "--handler", &line]);
     wait_until("the command runs", || !processes::of_deliveries(home).is_empty());
+    sandbox.wait_for_renewals();
     worker.send(Signal::SIGSTOP);
     wait_until("the command is ended", || processes::of_deliveries(home).is_empty());
     sandbox.file("go", "");

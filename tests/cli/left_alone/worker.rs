@@ -1,5 +1,6 @@
 //! Workers that run while a test does something to them.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -7,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use relayctl::model::Status;
 use serde_json::Value;
 
 use crate::harness::{Sandbox, wait_until};
@@ -37,6 +39,22 @@ impl Sandbox {
         let log = self.home.path().join(format!("{name}.log"));
         let child = command.stdout(Stdio::null()).stderr(File::create(&log).expect("a log")).spawn();
         Worker { child: child.expect("it runs"), log }
+    }
+}
+
+impl Sandbox {
+    /// Waits until the lease of everything that runs now was renewed. Long before that the guard knows of its command, which it
+    /// does not in the moment of the start.
+    pub fn wait_for_renewals(&self) {
+        let leases = || {
+            let running = self.deliveries().into_iter().filter(|one| one.status == Status::Processing);
+            running.map(|one| (one.id, one.lease_expires_at)).collect::<BTreeMap<_, _>>()
+        };
+        let before = leases();
+        wait_until("leases are renewed", || {
+            let now = leases();
+            before.iter().all(|(id, expires_at)| now.get(id).is_none_or(|renewed| renewed > expires_at))
+        });
     }
 }
 

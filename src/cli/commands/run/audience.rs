@@ -55,6 +55,10 @@ impl Audience {
                 look_at = Instant::now() + LOOK_EVERY;
             }
         }
+        // Others hold the log too, and may do so until the process ends.
+        if let Some(status_line) = &self.log.status_line {
+            status_line.end();
+        }
     }
 
     /// What is counted comes first: it must not wait for a terminal.
