@@ -823,6 +823,7 @@ mod tests {
         let expected = [
             (Verdict::Completed, with("")),
             (Verdict::Released, with("")),
+            (Verdict::Snoozed { until: at }, with(" retryAt")),
             (Verdict::Retrying { at, failure: failure("no") }, with(" retryAt kind error")),
             (Verdict::Dead { failure: failure("no") }, with(" kind error")),
             (unrecorded(None), with("")),

@@ -15,7 +15,7 @@ use super::executor::Surroundings;
 use super::health;
 use super::subscription::{OnDead, Subscription};
 use crate::handler::StopReason;
-use crate::model::{Envelope, Failure, Timestamp};
+use crate::model::{Address, Envelope, Failure, Timestamp};
 use crate::store::{ErrorKind, Store};
 
 /// How long past its KILL what was told is waited for.
@@ -112,22 +112,12 @@ impl Telling {
             metadata: None,
             created_at: Timestamp::EPOCH,
         });
-        Envelope {
-            event_id: event.id,
-            event_type: event.event_type,
-            payload: event.payload,
-            headers: event.headers,
-            key: event.key,
-            sequence: event.sequence,
-            correlation_id: event.correlation_id,
-            causation_id: event.causation_id,
-            aggregate_id: event.aggregate_id,
-            metadata: event.metadata,
-            created_at: event.created_at,
+        let to = Address {
             delivery_id: finished.delivery_id,
             handler: finished.handler,
             attempt: finished.attempt,
             max_attempts: finished.max_attempts,
-        }
+        };
+        Envelope::addressed(event, to)
     }
 }

@@ -51,9 +51,28 @@ pub struct Envelope {
     pub max_attempts: u32,
 }
 
+/// The attempt that an envelope is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Address {
+    /// The delivery.
+    pub delivery_id: DeliveryId,
+    /// The handler that it is for.
+    pub handler: String,
+    /// Which attempt it is, counted from 1.
+    pub attempt: u32,
+    /// The attempt after which it is dead.
+    pub max_attempts: u32,
+}
+
 impl Envelope {
     /// The envelope of `event` for the leased `delivery`, whose limit is `max_attempts`.
     pub fn new(event: Event, delivery: &Delivery, max_attempts: u32) -> Self {
+        let (delivery_id, handler) = (delivery.id.clone(), delivery.handler.clone());
+        Envelope::addressed(event, Address { delivery_id, handler, attempt: delivery.attempts, max_attempts })
+    }
+
+    /// The envelope of `event` for an attempt.
+    pub fn addressed(event: Event, to: Address) -> Self {
         Envelope {
             event_id: event.id,
             event_type: event.event_type,
@@ -66,10 +85,10 @@ impl Envelope {
             aggregate_id: event.aggregate_id,
             metadata: event.metadata,
             created_at: event.created_at,
-            delivery_id: delivery.id.clone(),
-            handler: delivery.handler.clone(),
-            attempt: delivery.attempts,
-            max_attempts,
+            delivery_id: to.delivery_id,
+            handler: to.handler,
+            attempt: to.attempt,
+            max_attempts: to.max_attempts,
         }
     }
 }

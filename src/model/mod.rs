@@ -25,7 +25,7 @@ pub use delivery::{
     MAX_ERROR_MESSAGE_BYTES, Status, UNKNOWN_WORKER, UnknownWord,
 };
 pub use duration::{InvalidDuration, parse_duration, short_duration};
-pub use envelope::Envelope;
+pub use envelope::{Address, Envelope};
 pub use event::{Appended, AppendedDelivery, Event, MAX_EVENT_BYTES, MAX_NAME_BYTES, NewEvent};
 pub(crate) use event_line::ROOT as EVENT_LINE_ROOT;
 pub use event_line::{EventLine, HandlersOf, parse_event_line, read_event, with_handlers};

@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 use relayctl::dispatch::{
     DispatchEvent, Dispatcher, Finished, Obstacle, Pulse, Signals, StopWhen, Subscription, Verdict,
 };
-use relayctl::handler::{Handler, Outcome, handler_fn};
+use relayctl::handler::{Handler, Outcome, Wait, handler_fn};
 use relayctl::model::{NewEvent, Pause, RetryPolicy, Timestamp};
 use relayctl::monitor::{Monitor, Server};
 use relayctl::store::{ErrorKind, StoreError};
@@ -59,15 +59,16 @@ async fn what_a_worker_does_is_counted_and_makes_no_new_series() {
     let grumpy = handler_fn(|envelope| {
         let outcome = match envelope.payload["number"].as_u64().unwrap() {
             0 => Outcome::Succeeded,
+            3 => Outcome::Snoozed(Wait::For(600 * SECOND)),
             1 => Outcome::failed("a secret\n# TYPE x"),
             _ => Outcome::rejected("never"),
         };
         std::future::ready(outcome)
     });
-    bench.publish_many("mail", 3).await;
+    bench.publish_many("mail", 4).await;
     bench.clock.advance(20 * SECOND);
     let retry = RetryPolicy::Fixed { delay: 600 * SECOND };
-    let mail = subscription("mail", grumpy).retry(retry).concurrency(3);
+    let mail = subscription("mail", grumpy).retry(retry).concurrency(4);
     let (dispatcher, monitor, pulse) = watched(&bench, vec![mail, subscription("print", succeeding())]);
     let before = monitor.scrape().await;
     assert_eq!(value(&before, "relayctl_deliveries_completed_total{handler=\"print\"}"), 0.0);
@@ -77,7 +78,7 @@ async fn what_a_worker_does_is_counted_and_makes_no_new_series() {
     let (sender, mut events) = mpsc::channel(64);
     let running = tokio::spawn(dispatcher.run(signals.clone(), sender));
     let mut finished = 0;
-    while finished < 3 {
+    while finished < 4 {
         let event = soon(events.recv()).await.unwrap();
         finished += usize::from(matches!(event, DispatchEvent::Finished(_)));
         monitor.observe(&event);
@@ -85,18 +86,19 @@ async fn what_a_worker_does_is_counted_and_makes_no_new_series() {
     until(async || pulse.check_ready().is_ok()).await;
     let after = monitor.scrape().await;
     for (name, expected) in [
-        ("relayctl_deliveries_claimed_total{handler=\"mail\"}", 3.0),
+        ("relayctl_deliveries_claimed_total{handler=\"mail\"}", 4.0),
         ("relayctl_deliveries_completed_total{handler=\"mail\"}", 1.0),
+        ("relayctl_deliveries_snoozed_total{handler=\"mail\"}", 1.0),
         ("relayctl_deliveries_failed_total{handler=\"mail\",kind=\"failed\"}", 1.0),
         ("relayctl_deliveries_failed_total{handler=\"mail\",kind=\"rejected\"}", 1.0),
         ("relayctl_deliveries_failed_total{handler=\"mail\",kind=\"timeout\"}", 0.0),
         ("relayctl_deliveries_dead_total{handler=\"mail\"}", 1.0),
         ("relayctl_deliveries_in_flight{handler=\"mail\"}", 0.0),
-        ("relayctl_run_seconds_count{handler=\"mail\"}", 3.0),
-        ("relayctl_wait_seconds_count{handler=\"mail\"}", 3.0),
-        ("relayctl_wait_seconds_sum{handler=\"mail\"}", 60.0),
+        ("relayctl_run_seconds_count{handler=\"mail\"}", 4.0),
+        ("relayctl_wait_seconds_count{handler=\"mail\"}", 4.0),
+        ("relayctl_wait_seconds_sum{handler=\"mail\"}", 80.0),
         ("relayctl_wait_seconds_bucket{le=\"10.0\",handler=\"mail\"}", 0.0),
-        ("relayctl_wait_seconds_bucket{le=\"30.0\",handler=\"mail\"}", 3.0),
+        ("relayctl_wait_seconds_bucket{le=\"30.0\",handler=\"mail\"}", 4.0),
         ("relayctl_deliveries_completed_total{handler=\"print\"}", 0.0),
         ("relayctl_ready", 1.0),
     ] {
@@ -104,6 +106,55 @@ async fn what_a_worker_does_is_counted_and_makes_no_new_series() {
     }
     assert_eq!(series(&before), series(&after));
     assert!(!after.contains("secret") && after.ends_with("# EOF\n"), "{after}");
+    signals.drain.cancel();
+    while soon(events.recv()).await.is_some() {}
+    running.await.unwrap().unwrap();
+}
+
+/// Lets a monitor hear the events until `is_last` says so.
+async fn hear(
+    monitor: &Monitor,
+    events: &mut mpsc::Receiver<DispatchEvent>,
+    is_last: impl Fn(&DispatchEvent) -> bool,
+) {
+    loop {
+        let event = soon(events.recv()).await.unwrap();
+        monitor.observe(&event);
+        if is_last(&event) {
+            return;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_follow_a_change_of_the_handlers() {
+    let bench = Bench::new();
+    let both = vec![subscription("mail", succeeding()), subscription("print", succeeding())];
+    let (dispatcher, monitor, pulse) = watched(&bench, both);
+    let (handle, signals) = (dispatcher.handle(), Signals::default());
+    let (sender, mut events) = mpsc::channel(64);
+    let running = tokio::spawn(dispatcher.run(signals.clone(), sender));
+    let is_finished = |event: &DispatchEvent| matches!(event, DispatchEvent::Finished(_));
+    bench.publish_many("print", 1).await;
+    hear(&monitor, &mut events, is_finished).await;
+    let depth = |handler: &str| format!("relayctl_queue_depth{{handler=\"{handler}\"}}");
+    assert_eq!(value(&monitor.scrape().await, &depth("print")), 0.0);
+
+    let mail = vec!["mail".to_owned()];
+    handle.resubscribe(mail, vec![subscription("post", succeeding())]).await.unwrap();
+    hear(&monitor, &mut events, |event| matches!(event, DispatchEvent::Resubscribed(_))).await;
+    assert_eq!(*pulse.handlers(), ["mail".to_owned(), "post".to_owned()]);
+    bench.publish_many("post", 1).await;
+    hear(&monitor, &mut events, is_finished).await;
+    // The queues are read again no sooner.
+    advance(15 * SECOND).await;
+    let after = monitor.scrape().await;
+    for (name, expected) in [("print", 1.0), ("post", 1.0), ("mail", 0.0)] {
+        let completed = format!("relayctl_deliveries_completed_total{{handler=\"{name}\"}}");
+        assert_eq!(value(&after, &completed), expected, "{name}");
+    }
+    assert_eq!(value(&after, &depth("post")), 0.0);
+    assert!(value(&after, &depth("print")).is_nan(), "it shows the queue of a handler that is gone");
     signals.drain.cancel();
     while soon(events.recv()).await.is_some() {}
     running.await.unwrap().unwrap();

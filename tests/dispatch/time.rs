@@ -167,6 +167,28 @@ async fn a_host_clock_that_is_wrong_or_jumps_takes_and_loses_no_lease() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_run_that_is_over_before_the_first_measurement_tells_what_was_known_of_the_clock() {
+    for off_ms in [TEN_MINUTES, 0] {
+        let scene = Scene::new();
+        let clock = ServerClock::on(Wall::off_by(off_ms));
+        let server_time = async { Ok::<_, std::convert::Infallible>(Some(scene.server.now())) };
+        clock.measure(server_time).await.unwrap();
+        *scene.store.telling_time_takes.lock().unwrap() = 3 * SECOND;
+        let once = DispatchOptions { stop_when: StopWhen::NothingDue, ..options() };
+        let mail = vec![subscription("mail", Waiting::new().handler())];
+        let mut worker = scene.bench.start_keeping_time(clock, mail, once);
+        let mut told = Vec::new();
+        while let Some(event) = worker.events.recv().await {
+            if let DispatchEvent::ClockDiffers { skew } = event {
+                told.push(skew.ahead_ms);
+            }
+        }
+        assert_eq!(told, if off_ms == 0 { vec![] } else { vec![off_ms] });
+        worker.end().await.unwrap();
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_is_claimed_before_the_server_has_told_the_time() {
     let scene = Scene::new();
     let id = scene.publish().await;

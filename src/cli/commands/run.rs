@@ -198,7 +198,7 @@ pub struct Args {
     /// many more there were. With -v, and where standard error is no terminal, each outcome has a line.
     ///
     /// json is an object a line, with time, level, owner (this worker, as host:pid) and event. An outcome is the event
-    /// "finished", with outcome (completed, retrying, dead, released or lease-lost), deliveryId, eventId, type, handler,
+    /// "finished", with outcome (completed, retrying, dead, snoozed, released or lease-lost), deliveryId, eventId, type, handler,
     /// attempt, maxAttempts and elapsedMs; with key and sequence where there is a key; with waitedMs (from when it was
     /// due) and ranMs where its command was started; with retryAt where it is tried again; with kind and error where it
     /// failed. Fields are only ever added.
