@@ -103,6 +103,22 @@ const WAITING: &str = "touch running; while ! test -e go; do sleep 0.01; done";
 // ---- a file that is well -------------------------------------------------------------------------------------------
 
 #[test]
+fn the_unit_of_the_examples_reloads_a_worker() {
+    let sandbox = Sandbox::new();
+    let mut worker = Worker::start(&sandbox, "[handlers.one]\ntypes = ['*']\nshell = 'true'\n");
+    sandbox.write_handlers("[handlers.two]\ntypes = ['*']\nshell = 'true'\n");
+    let unit = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/systemd/relayctl.service");
+    let unit = std::fs::read_to_string(unit).unwrap();
+    let reload = unit.lines().find_map(|line| line.strip_prefix("ExecReload=")).expect("it can be reloaded");
+    let line = reload.replace("$MAINPID", &worker.process.id().to_string());
+    assert!(Command::new("sh").args(["-c", &line]).status().unwrap().success(), "{line}");
+    wait_until("it has read its file again", || !worker.told("reloaded").is_empty());
+    let reloaded = worker.told("reloaded").pop().unwrap();
+    assert_eq!((&reloaded["added"], &reloaded["removed"]), (&json!(["two"]), &json!(["one"])));
+    assert_eq!(worker.ends(), Some(0));
+}
+
+#[test]
 fn the_new_handlers_are_in_force_while_a_command_of_the_old_ones_goes_on() {
     let sandbox = Sandbox::new();
     let mailer =
