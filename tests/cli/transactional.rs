@@ -6,6 +6,7 @@ use std::process::{Child, Stdio};
 
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Bson, Document, doc};
+use mongodb::options::ReadConcern;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use relayctl::clock::{Clock as _, SystemClock};
@@ -113,6 +114,18 @@ impl Drop for Running {
     }
 }
 
+/// How many connections the server has from a client of this name.
+fn connections_of(sandbox: &Sandbox, name: &str) -> usize {
+    let operations = doc! { "$currentOp": { "allUsers": true, "idleConnections": true } };
+    let look = async |database: mongodb::Database| {
+        let admin = database.client().database("admin");
+        let pipeline = [operations, doc! { "$match": { "appName": name } }];
+        let cursor = admin.aggregate(pipeline).read_concern(ReadConcern::local()).await?;
+        cursor.try_collect::<Vec<Document>>().await
+    };
+    sandbox.with_database(look).unwrap().len()
+}
+
 #[test]
 fn a_worker_that_is_killed_between_the_command_and_its_transaction_leaves_no_trace() {
     let (sandbox, file) = billing(
@@ -129,6 +142,7 @@ fn a_worker_that_is_killed_between_the_command_and_its_transaction_leaves_no_tra
     sandbox.with_database(touch).unwrap();
 
     let mut command = sandbox.command();
+    command.env("RELAYCTL_STORE", format!("{}&appName={}", sandbox.url, sandbox.database));
     command.args(["run", "--lease", "2s", "--handlers", &file]).stdout(Stdio::null()).stderr(Stdio::null());
     let mut worker = Running(command.spawn().unwrap());
     let pids = || std::fs::read_to_string(sandbox.home.path().join("pids")).unwrap_or_default();
@@ -137,8 +151,11 @@ fn a_worker_that_is_killed_between_the_command_and_its_transaction_leaves_no_tra
         pids.ends_with('\n') && !Path::new("/proc").join(pids.trim()).exists()
     });
     assert_eq!(sandbox.of_handler("projector").status, Status::Processing);
+    assert_ne!(connections_of(&sandbox, &sandbox.database), 0, "it is not known by its name");
     kill(Pid::from_raw(worker.0.id().try_into().unwrap()), Signal::SIGKILL).unwrap();
     worker.0.wait().unwrap();
+    // What it had sent may still be under way, and would begin a transaction that nobody ends.
+    wait_until("the server has forgotten it", || connections_of(&sandbox, &sandbox.database) == 0);
     sandbox.with_store(async |_| blocking.commit().await).unwrap();
 
     sandbox.run(["run", "--until-empty", "--lease", "2s", "--handlers", &file]).exits(0);
