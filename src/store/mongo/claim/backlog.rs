@@ -46,6 +46,8 @@ struct State {
     /// Keyed deliveries under leases that this store took.
     running: HashMap<String, HandlerKey>,
     cautious_claims: u32,
+    /// How often something was forgotten: what a scan finds that began before may be out of date behind it.
+    oblivions: u64,
 }
 
 #[derive(Default)]
@@ -70,6 +72,23 @@ impl Scan {
     fn has_rested(&self) -> bool {
         self.ended_at.elapsed() >= (self.took * REST_PER_SCAN).max(SHORTEST_REST)
     }
+}
+
+/// When a scan began.
+#[derive(Clone, Copy)]
+pub(super) struct Beginning {
+    oblivions: u64,
+    at: Instant,
+}
+
+/// What a scan for the heads of a handler found.
+pub(super) struct HeadScan {
+    pub(super) handler: String,
+    pub(super) found: Vec<DueHead>,
+    /// All heads that are due until then are among them.
+    pub(super) until: Timestamp,
+    pub(super) begun: Beginning,
+    pub(super) ended_at: Instant,
 }
 
 /// One head a key, the oldest first.
@@ -121,7 +140,10 @@ impl Memory {
                     backlog.claims_left = left;
                     by_heads.insert(handler.clone());
                 }
-                None => drop(state.backlogs.remove(handler)),
+                None => {
+                    state.backlogs.remove(handler);
+                    state.oblivions += 1;
+                }
             }
         }
         by_heads
@@ -129,11 +151,15 @@ impl Memory {
 
     /// The claim scan of a handler met little else but deliveries that wait.
     pub(super) fn met_backlog(&self, handler: &str) {
-        let fresh = Backlog { claims_left: self.limits.claims_by_heads, ..Backlog::default() };
-        self.state().backlogs.entry(handler.to_owned()).or_insert(fresh);
+        self.state().backlogs.entry(handler.to_owned()).or_insert_with(|| self.fresh());
     }
 
-    /// Which of these handlers have to be scanned, since nothing is known of their heads at `now`.
+    fn fresh(&self) -> Backlog {
+        Backlog { claims_left: self.limits.claims_by_heads, ..Backlog::default() }
+    }
+
+    /// Which of these handlers have to be scanned, since nothing is known of their heads at `now`, or not any more: it may
+    /// have been forgotten since the claim began.
     pub(super) fn unknown(&self, handlers: &[String], now: Timestamp) -> Vec<String> {
         self.filter(handlers, |backlog| backlog.scan.is_none_or(|scan| scan.until < now))
     }
@@ -145,7 +171,7 @@ impl Memory {
 
     fn filter(&self, handlers: &[String], keep: impl Fn(&Backlog) -> bool) -> Vec<String> {
         let state = self.state();
-        let keep = |handler: &&String| state.backlogs.get(*handler).is_some_and(&keep);
+        let keep = |handler: &&String| state.backlogs.get(*handler).is_none_or(&keep);
         handlers.iter().filter(keep).cloned().collect()
     }
 
@@ -154,20 +180,36 @@ impl Memory {
         now.saturating_add(HORIZON)
     }
 
-    /// Notes what a scan found. Keys that moved since it began are still to be looked up.
-    pub(super) fn scanned(&self, handler: &str, found: Vec<DueHead>, until: Timestamp, took: Duration) {
-        let mut state = self.state();
-        let Some(backlog) = state.backlogs.get_mut(handler) else { return };
+    /// To be asked when a scan begins.
+    pub(super) fn begin_scan(&self) -> Beginning {
+        Beginning { oblivions: self.state().oblivions, at: Instant::now() }
+    }
+
+    /// Notes what a scan found. Keys that moved since it began are still to be looked up. Where something was forgotten
+    /// since, the claim that scanned goes by it, and the next one scans again.
+    fn note(&self, state: &mut State, scan: HeadScan) {
+        let HeadScan { handler, found, until, begun, ended_at } = scan;
+        let is_current = state.oblivions == begun.oblivions;
+        let backlog = state.backlogs.entry(handler).or_insert_with(|| self.fresh());
         backlog.heads = Heads::default();
         for head in found {
             backlog.heads.insert(head.key, head.place);
         }
-        backlog.scan = Some(Scan { until, ended_at: Instant::now(), took });
+        let scan = Scan { until, ended_at, took: ended_at - begun.at };
+        backlog.scan = Some(scan).filter(|_| is_current);
     }
 
-    /// Hands out the oldest heads that are due, at most `count`, and the keys to look up.
-    pub(super) fn reserve(&self, handlers: &[String], now: Timestamp, count: usize) -> Reservation<'_> {
+    /// Notes what was scanned, and hands out the oldest heads that are due, at most `count`, and the keys to look up. Both at
+    /// once, so that what was found cannot be forgotten before it was used.
+    pub(super) fn reserve(
+        &self,
+        scans: Vec<HeadScan>,
+        handlers: &[String],
+        now: Timestamp,
+        count: usize,
+    ) -> Reservation<'_> {
         let mut state = self.state();
+        scans.into_iter().for_each(|scan| self.note(&mut state, scan));
         let mut oldest: Vec<(Place, HandlerKey)> = Vec::new();
         let mut moved = HashSet::new();
         for handler in handlers {
@@ -233,7 +275,9 @@ impl Memory {
 
     /// Anything may have happened.
     pub(in super::super) fn forget(&self) {
-        self.state().backlogs.clear();
+        let mut state = self.state();
+        state.backlogs.clear();
+        state.oblivions += 1;
     }
 
     /// Notes how a take went. Workers that are after the same deliveries get out of each other's way for a while.
@@ -331,7 +375,11 @@ mod tests {
             place: place(*due, &format!("head of {key}")),
             key: (*key).to_owned(),
         });
-        memory.scanned("h", found.collect(), Memory::horizon(now), took);
+        let begun = memory.begin_scan();
+        let begun = Beginning { at: begun.at - took, ..begun };
+        let (found, until, ended_at) = (found.collect(), Memory::horizon(now), Instant::now());
+        let scan = HeadScan { handler: "h".into(), found, until, begun, ended_at };
+        drop(memory.reserve(vec![scan], &[], now, 0));
     }
 
     fn remembered(heads: &[(i64, &str)]) -> Memory {
@@ -351,35 +399,35 @@ mod tests {
     #[test]
     fn the_oldest_heads_that_are_due_are_handed_out_once() {
         let memory = remembered(&[(-1, "b"), (-3, "a"), (-2, "c"), (500, "later")]);
-        let first = memory.reserve(&handlers(), NOW, 2);
+        let first = memory.reserve(vec![], &handlers(), NOW, 2);
         assert_eq!(heads_in(&first), ["a", "c"]);
         assert_eq!(first.heads[&handler_key("a")], "head of a");
-        let second = memory.reserve(&handlers(), NOW, 9);
+        let second = memory.reserve(vec![], &handlers(), NOW, 9);
         assert_eq!((heads_in(&second), keys_of(&second.moved)), (vec!["b"], vec![]));
-        assert!(memory.reserve(&handlers(), NOW, 9).heads.is_empty());
-        assert_eq!(heads_in(&memory.reserve(&handlers(), later(500), 9)), ["later"]);
+        assert!(memory.reserve(vec![], &handlers(), NOW, 9).heads.is_empty());
+        assert_eq!(heads_in(&memory.reserve(vec![], &handlers(), later(500), 9)), ["later"]);
     }
 
     #[test]
     fn what_a_dropped_reservation_held_is_looked_up_again() {
         let memory = remembered(&[(-1, "a"), (-1, "done")]);
-        let mut reservation = memory.reserve(&handlers(), NOW, 9);
+        let mut reservation = memory.reserve(vec![], &handlers(), NOW, 9);
         reservation.forget(&handler_key("done"));
         drop(reservation);
-        let again = memory.reserve(&handlers(), NOW, 9);
+        let again = memory.reserve(vec![], &handlers(), NOW, 9);
         assert_eq!((heads_in(&again), keys_of(&again.moved)), (vec![], vec!["a"]));
         drop(again);
-        assert_eq!(keys_of(&memory.reserve(&handlers(), NOW, 9).moved), ["a"]);
+        assert_eq!(keys_of(&memory.reserve(vec![], &handlers(), NOW, 9).moved), ["a"]);
     }
 
     #[test]
     fn what_was_not_tried_is_kept_up_to_the_horizon() {
         let memory = remembered(&[(-2, "a"), (-1, "b")]);
-        let mut reservation = memory.reserve(&handlers(), NOW, 9);
+        let mut reservation = memory.reserve(vec![], &handlers(), NOW, 9);
         reservation.keep(&handler_key("a"), place(-2, "head of a"));
         reservation.keep(&handler_key("b"), place(1_001, "beyond the horizon"));
         drop(reservation);
-        let again = memory.reserve(&handlers(), later(5_000), 9);
+        let again = memory.reserve(vec![], &handlers(), later(5_000), 9);
         assert_eq!((heads_in(&again), keys_of(&again.moved)), (vec!["a"], vec![]));
     }
 
@@ -387,7 +435,7 @@ mod tests {
     fn keys_that_moved_take_no_place_of_a_head() {
         let memory = remembered(&[(-3, "a"), (-2, "b"), (-1, "c")]);
         memory.moved(["a", "b", "new"].map(handler_key));
-        let reservation = memory.reserve(&handlers(), NOW, 1);
+        let reservation = memory.reserve(vec![], &handlers(), NOW, 1);
         assert_eq!((heads_in(&reservation), keys_of(&reservation.moved)), (vec!["c"], vec!["a", "b", "new"]));
     }
 
@@ -395,8 +443,8 @@ mod tests {
     fn so_many_keys_are_looked_up_and_no_more() {
         let memory = memory_of(Limits { most_looked_up: 2, ..Limits::default() }, &[]);
         memory.moved(["a", "b", "c"].map(handler_key));
-        let first = memory.reserve(&handlers(), NOW, 9);
-        let second = memory.reserve(&handlers(), NOW, 9);
+        let first = memory.reserve(vec![], &handlers(), NOW, 9);
+        let second = memory.reserve(vec![], &handlers(), NOW, 9);
         assert_eq!((first.moved.len(), second.moved.len()), (2, 1));
     }
 
@@ -408,7 +456,7 @@ mod tests {
         scan(&memory, &[], NOW, Duration::ZERO);
         assert_eq!(memory.unknown(&handlers(), later(1_000)), Vec::<String>::new());
         assert_eq!(memory.unknown(&handlers(), later(1_001)), ["h"]);
-        assert_eq!(memory.unknown(&["other".to_owned()], NOW), Vec::<String>::new());
+        assert_eq!(memory.unknown(&["other".to_owned()], NOW), ["other"]);
     }
 
     #[tokio::test(start_paused = true)]
@@ -437,12 +485,31 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forgotten_during_a_scan_is_found_by_it_and_scanned_again() {
+        let memory = remembered(&[]);
+        let forget = |memory: &Memory| memory.forget();
+        let use_up = |memory: &Memory| while !memory.begin_claim(&handlers()).is_empty() {};
+        for forget in [&forget as &dyn Fn(&Memory), &use_up] {
+            let begun = memory.begin_scan();
+            forget(&memory);
+            assert_eq!(memory.unknown(&handlers(), NOW), ["h"]);
+            let found = vec![DueHead { place: place(-1, "head of a"), key: "a".into() }];
+            let (until, ended_at) = (Memory::horizon(NOW), Instant::now());
+            let late = HeadScan { handler: "h".into(), found, until, begun, ended_at };
+            assert_eq!(heads_in(&memory.reserve(vec![late], &handlers(), NOW, 9)), ["a"]);
+            assert_eq!(memory.unknown(&handlers(), NOW), ["h"]);
+            scan(&memory, &[], NOW, Duration::ZERO);
+            assert_eq!(memory.unknown(&handlers(), NOW), Vec::<String>::new());
+        }
+    }
+
+    #[test]
     fn the_key_of_a_lease_that_ended_is_looked_up() {
         let memory = remembered(&[]);
         memory.took("d", handler_key("a"), later(30_000));
-        assert!(memory.reserve(&handlers(), NOW, 9).moved.is_empty());
+        assert!(memory.reserve(vec![], &handlers(), NOW, 9).moved.is_empty());
         memory.settled(["d", "unknown"]);
-        assert_eq!(keys_of(&memory.reserve(&handlers(), NOW, 9).moved), ["a"]);
+        assert_eq!(keys_of(&memory.reserve(vec![], &handlers(), NOW, 9).moved), ["a"]);
     }
 
     #[test]
@@ -450,7 +517,7 @@ mod tests {
         let memory = remembered(&[]);
         memory.took("long", handler_key("long"), later(1_001));
         memory.took("short", handler_key("short"), later(1_000));
-        assert_eq!(keys_of(&memory.reserve(&handlers(), NOW, 9).moved), ["short"]);
+        assert_eq!(keys_of(&memory.reserve(vec![], &handlers(), NOW, 9).moved), ["short"]);
     }
 
     #[test]
@@ -460,7 +527,7 @@ mod tests {
             memory.took(id, handler_key(id), later(30_000));
         }
         memory.settled(["d1", "d2", "d3"]);
-        assert_eq!(keys_of(&memory.reserve(&handlers(), NOW, 9).moved), ["d3"]);
+        assert_eq!(keys_of(&memory.reserve(vec![], &handlers(), NOW, 9).moved), ["d3"]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ use std::collections::{HashMap, HashSet};
 use futures_util::future::{try_join, try_join_all, try_join3};
 use tokio::time::Instant;
 
-use self::backlog::{Memory, Reservation};
+use self::backlog::{HeadScan, Memory, Reservation};
 use self::candidate::{Candidate, Grant, HandlerKey, Pin, Place, with_lease};
 use self::limits::Limits;
 use self::rounds::{PageRequest, Rounds, Take};
@@ -308,9 +308,10 @@ impl<'a, R: Rounds> Claim<'a, R> {
         if handlers.is_empty() {
             return Ok(HeadsLook { is_whole: true, ..HeadsLook::default() });
         }
-        let scanned = self.scan_for_heads().await?;
+        let scans = self.scan_for_heads().await?;
+        let scanned = scans.iter().map(|scan| scan.handler.clone()).collect();
         let (now, reach) = (self.request.now, self.backlog.reach);
-        let mut reservation = self.memory.reserve(handlers, now, reach);
+        let mut reservation = self.memory.reserve(scans, handlers, now, reach);
         let keys = reservation.heads.keys().chain(&reservation.moved).cloned().collect();
         let remembered = reservation.heads.values().cloned().collect();
         let look_ups =
@@ -334,8 +335,8 @@ impl<'a, R: Rounds> Claim<'a, R> {
         runs_alone && !self.backlog.tried.contains(&candidate.id)
     }
 
-    /// Scans the keys of those handlers of which nothing is known, or of which what is known was not enough; returns which.
-    async fn scan_for_heads(&self) -> Result<Vec<String>> {
+    /// Scans the keys of those handlers of which nothing is known, or of which what is known was not enough.
+    async fn scan_for_heads(&self) -> Result<Vec<HeadScan>> {
         let (handlers, until) = (&self.backlog.handlers, Memory::horizon(self.request.now));
         let mut wanted = self.memory.unknown(handlers, self.request.now);
         if self.backlog.wants_scan {
@@ -343,14 +344,12 @@ impl<'a, R: Rounds> Claim<'a, R> {
             wanted.sort();
             wanted.dedup();
         }
-        let scans = wanted.iter().map(|handler| async move {
-            let begun = Instant::now();
-            let heads = self.rounds.due_heads(handler, until).await?;
-            self.memory.scanned(handler, heads, until, begun.elapsed());
-            Ok::<_, StoreError>(())
+        let scans = wanted.into_iter().map(|handler| async move {
+            let begun = self.memory.begin_scan();
+            let found = self.rounds.due_heads(&handler, until).await?;
+            Ok::<_, StoreError>(HeadScan { handler, found, until, begun, ended_at: Instant::now() })
         });
-        try_join_all(scans).await?;
-        Ok(wanted)
+        try_join_all(scans).await
     }
 
     /// The handlers with a backlog that this claim may scan once more: a claim without any yield each of them.

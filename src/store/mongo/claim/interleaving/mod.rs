@@ -26,13 +26,13 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use fastrand::Rng;
 
 use self::actors::{Outcome, Process, Runs, Scene};
-use self::schedule::{Actors, Trace, alone};
+use self::schedule::{Actors, Trace, alone, alone_but};
 use self::server::Server;
 use self::solo::run_solo;
 use super::backlog::Memory;
 use super::limits::Limits;
 use crate::model::Timestamp;
-use crate::store::Claimed;
+use crate::store::{ClaimRequest, Claimed, Result};
 
 const START: i64 = 1_764_528_000_000;
 
@@ -247,7 +247,11 @@ fn run_to_the_end(scene: &Scene) {
 fn claim_undisturbed(scene: &Scene, process: usize, is_fresh: bool) -> Vec<Claimed> {
     let request = scene.request(process, 1 + scene.server.below(4));
     let expected = oracle::look(&scene.server, request.now);
-    let claimed = alone(scene.claim(process, &request)).expect("nothing fails");
+    let claimed = match is_fresh {
+        true => alone(scene.claim(process, &request)),
+        false => claim_while_all_is_forgotten(scene, process, &request),
+    };
+    let claimed = claimed.expect("nothing fails");
     if !scene.processes[process].is_ours {
         return claimed;
     }
@@ -255,6 +259,24 @@ fn claim_undisturbed(scene: &Scene, process: usize, is_fresh: bool) -> Vec<Claim
     if is_fresh {
         assert_eq!(claimed.len(), expected.eligible.len().min(request.limit), "of {expected:?}");
     }
+    claimed
+}
+
+/// A claim by heads during which its process forgets what it knew of them: a bulk repair, of whatever handler, or another
+/// claim, that finds the backlog's time over, makes it.
+fn claim_while_all_is_forgotten(
+    scene: &Scene,
+    process: usize,
+    request: &ClaimRequest,
+) -> Result<Vec<Claimed>> {
+    let (server, memory) = (&scene.server, scene.processes[process].memory.borrow().clone());
+    scene.handlers.iter().for_each(|handler| memory.met_backlog(handler));
+    let luck = server.luck.replace(u32::MAX);
+    server.is_troubled.set(true);
+    let forgets_at = server.takes.get() % 16;
+    let claimed = alone_but(forgets_at, || memory.forget(), scene.claim(process, request));
+    server.is_troubled.set(false);
+    server.luck.set(luck);
     claimed
 }
 
@@ -277,7 +299,7 @@ fn run(seed: u64, trace: Trace) -> usize {
 }
 
 /// Runs one schedule; when it fails, once more for the trace.
-fn check(seed: u64) -> Result<usize, String> {
+fn check(seed: u64) -> std::result::Result<usize, String> {
     catch_unwind(AssertUnwindSafe(|| run(seed, Trace::default()))).map_err(|_| {
         let trace = Trace::kept();
         let again = catch_unwind(AssertUnwindSafe(|| run(seed, trace.clone())));
@@ -292,7 +314,7 @@ fn message(cause: &(dyn Any + Send)) -> String {
 }
 
 /// Checks schedules on all cores, up to the first that fails; returns how many deliveries were started.
-fn check_all(seeds: std::ops::Range<u64>) -> Result<usize, String> {
+fn check_all(seeds: std::ops::Range<u64>) -> std::result::Result<usize, String> {
     let (next, starts) = (AtomicU64::new(seeds.start), AtomicUsize::new(0));
     let failure = Mutex::new(None);
     let work = || {

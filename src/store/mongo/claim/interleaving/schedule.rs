@@ -93,8 +93,16 @@ fn poll<T>(future: &mut LocalBoxFuture<'_, T>) -> Poll<T> {
 
 /// Runs one actor to its end, with nobody in between.
 pub(super) fn alone<T>(actor: impl Future<Output = T>) -> T {
+    alone_but(usize::MAX, || {}, actor)
+}
+
+/// The same, but that something else happens after so many steps.
+pub(super) fn alone_but<T>(steps: usize, happen: impl Fn(), actor: impl Future<Output = T>) -> T {
     let mut actor: LocalBoxFuture<'_, T> = Box::pin(actor);
-    for _ in 0..10_000 {
+    for step in 0..10_000 {
+        if step == steps {
+            happen();
+        }
         if let Poll::Ready(result) = poll(&mut actor) {
             return result;
         }
