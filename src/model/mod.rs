@@ -1,6 +1,7 @@
 //! What the outbox is made of: events, deliveries, their legal transitions, retry policies, filters and
 //! pages. Everything here is pure: no I/O, no wall time, no database.
 
+mod activity;
 mod control;
 mod delivery;
 mod duration;
@@ -19,6 +20,7 @@ mod text;
 mod time;
 mod transition;
 
+pub use activity::HandlerActivity;
 pub use control::{Controls, Pause, TrippedBreaker};
 pub use delivery::{
     AttemptError, Delivery, Failure, FailureKind, Lane, Lease, MAX_ERROR_HISTORY, MAX_ERROR_MESSAGE_BYTES,

@@ -11,7 +11,7 @@ use relayctl::model::{
     TrippedBreaker, TypePattern,
 };
 use relayctl::store::mongo::{MongoOptions, MongoStore};
-use relayctl::store::{PruneRequest, PurgeRequest, Repair, Store};
+use relayctl::store::{ACTIVITY_WINDOW, PruneRequest, PurgeRequest, Repair, Store};
 
 use crate::fixture::{Fixture, NOW, claim_request, later, spied_client};
 
@@ -220,6 +220,13 @@ async fn operator_queries(fixture: &Fixture, spy: &Spy) {
     assert_indexed(fixture, "statistics", spy.queries()).await;
     spy.store.key_state("h2", "k2", NOW).await.unwrap();
     assert_indexed(fixture, "key state", spy.queries()).await;
+    spy.store.waiting_behind("h2", "k2", 50_000).await.unwrap();
+    assert_indexed(fixture, "what waits behind", spy.queries()).await;
+    let activity = spy.store.handler_activity("h1", NOW).await.unwrap();
+    let queries = spy.queries();
+    assert!(activity.running.is_some() && activity.examined > ACTIVITY_WINDOW as u64, "{activity:?}");
+    assert_eq!(queries.len(), 4);
+    assert_indexed(fixture, "handler activity", queries).await;
     let dead = Filter { statuses: vec![Status::Dead], ..Filter::default() };
     let selection = Selection { filter: dead, cutoff: later(600) };
     let ids = ["d000004".into(), "d000011".into()];

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Delivery, DeliveryId, Event, EventId, HandlerStatistics, IllegalTransition, KeySequence, KeyState, Lane,
-    Lease, ListQuery, Pause, Statistics, Status, Timestamp, Transition, TrippedBreaker, apply,
+    Delivery, DeliveryId, Event, EventId, HandlerActivity, HandlerStatistics, IllegalTransition, KeySequence,
+    KeyState, Lane, Lease, ListQuery, Pause, Statistics, Status, Timestamp, Transition, TrippedBreaker,
+    apply,
 };
 use crate::store::Fenced;
 
@@ -93,6 +94,27 @@ impl State {
         let mut unfinished: Vec<Delivery> = self.deliveries.values().filter(of_key).cloned().collect();
         unfinished.sort_by_key(|delivery| delivery.sequence);
         KeyState::of(&unfinished, now)
+    }
+
+    pub(super) fn waiting_behind(&self, handler: &str, key: &str, sequence: i64) -> u64 {
+        let waits = |delivery: &&Delivery| {
+            delivery.handler == handler
+                && delivery.key.as_deref() == Some(key)
+                && delivery.sequence > Some(sequence)
+                && delivery.status.is_unfinished()
+        };
+        self.deliveries.values().filter(waits).count() as u64
+    }
+
+    pub(super) fn handler_activity(&self, handler: &str, now: Timestamp) -> HandlerActivity {
+        let mut activity = HandlerActivity::default();
+        for delivery in self.deliveries.values().filter(|delivery| delivery.handler == handler) {
+            activity.examine(delivery);
+            if delivery.is_running(now) {
+                activity.running = Some(delivery.clone());
+            }
+        }
+        activity
     }
 
     pub(super) fn pause(&mut self, pause: &Pause) -> Option<Pause> {

@@ -10,8 +10,8 @@ use super::error::classify;
 
 use super::{ALL_AT_ONCE, BEGINNING, MongoStore, filter, schema};
 use crate::model::{
-    Cursor, Delivery, DeliveryId, Event, EventId, Filter, KeySequence, KeyState, ListQuery, Selection,
-    SortBy, Status, Timestamp, TypePattern,
+    Cursor, Delivery, DeliveryId, Event, EventId, Filter, KeySequence, ListQuery, Selection, SortBy, Status,
+    TypePattern,
 };
 use crate::store::{Result, StoreError};
 
@@ -163,30 +163,6 @@ pub(super) fn count_index(filter: &Filter) -> &'static str {
         Filter { handler: Some(_), .. } if !has_rare_statuses(filter) => schema::HANDLER_CREATED,
         _ => schema::STATUS_UPDATED,
     }
-}
-
-/// See [`Store::key_state`](crate::store::Store::key_state).
-pub(super) async fn key_state(
-    store: &MongoStore,
-    handler: &str,
-    key: &str,
-    now: Timestamp,
-) -> Result<KeyState> {
-    let failed = |error| classify("looking at a key", error);
-    let deliveries = store.deliveries();
-    let open = doc! { "handler": handler, "key": key, "dueAt": { "$gte": BEGINNING } };
-    let by_open = || Hint::Name(schema::OPEN.to_owned());
-    let order = doc! { "handler": 1, "key": 1, "sequence": 1 };
-    let head = deliveries.find_one(open.clone()).sort(order.clone()).hint(by_open()).await.map_err(failed)?;
-    let live = doc! { "handler": handler, "key": key, "status": "processing", "dueAt": { "$gt": date(now) } };
-    let by_running = Hint::Name(schema::RUNNING.to_owned());
-    let running = deliveries.find_one(live).hint(by_running).await.map_err(failed)?;
-    let unfinished = deliveries.count_documents(open).hint(by_open()).await.map_err(failed)?;
-    Ok(KeyState {
-        head: head.map(|document| read_delivery(&document)).transpose()?,
-        running: running.map(|document| read_delivery(&document)).transpose()?,
-        unfinished,
-    })
 }
 
 /// See [`Store::key_sequences`](crate::store::Store::key_sequences).
