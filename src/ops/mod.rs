@@ -6,6 +6,7 @@
 
 mod bulk;
 mod control;
+pub mod explain;
 mod keys;
 mod lines;
 mod pause;

@@ -6,6 +6,7 @@
 
 mod config;
 mod errors;
+mod explain;
 mod formats;
 mod generated;
 mod harness;

@@ -1,6 +1,6 @@
 //! What an operator asks about a delivery that does not move.
 
-use relayctl::model::HandlerActivity;
+use relayctl::model::{HandlerActivity, Status};
 use relayctl::store::{ACTIVITY_WINDOW, Outcome};
 
 use crate::fixture::{Fixture, HANDLER, HOUR, LEASE, OTHER_HANDLER, SECOND, bury, event, failure, keyed};
@@ -66,6 +66,12 @@ async fn every_outcome_of_a_worker_is_a_sign_and_an_operators_is_none(fixture: &
         assert_eq!(activity(fixture).await.last_outcome_at, Some(fixture.now()), "{outcome:?}");
         assert_eq!(activity(fixture).await.running, None);
     }
+    let failed_at = fixture.now();
+    let waiting =
+        fixture.all().await.into_iter().find(|delivery| delivery.status == Status::Pending).unwrap();
+    fixture.clock.advance(SECOND);
+    fixture.bury(&waiting.id).await;
+    assert_eq!(activity(fixture).await.last_outcome_at, Some(failed_at), "a burial hides no failure");
 }
 
 async fn the_latest_outcome_counts_and_that_of_another_handler_does_not(fixture: &Fixture) {

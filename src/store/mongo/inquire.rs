@@ -96,7 +96,8 @@ async fn first(
 /// Looks at a window of deliveries, those created last, for outcomes. One that cannot be understood tells nothing.
 async fn examine(store: &MongoStore, filter: Document, activity: &mut HandlerActivity) -> Result<()> {
     let telling = doc! {
-        "eventId": 1, "handler": 1, "status": 1, "createdAt": 1, "completedAt": 1, "errors": { "$slice": -1 },
+        "eventId": 1, "handler": 1, "status": 1, "createdAt": 1, "completedAt": 1,
+        "errors.at": 1, "errors.kind": 1,
     };
     let window = i64::try_from(ACTIVITY_WINDOW).unwrap_or(i64::MAX);
     let deliveries = store.deliveries();
