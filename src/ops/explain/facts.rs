@@ -1,5 +1,7 @@
 //! What a store says about a delivery that may not move.
 
+use futures_util::try_join;
+
 use crate::model::{Controls, Delivery, HandlerActivity, KeyState, Timestamp};
 use crate::ops::controls;
 use crate::store::{Result, Store};
@@ -34,11 +36,14 @@ pub struct KeyFacts {
 /// # Errors
 /// Those of the store.
 pub async fn facts_of(store: &dyn Store, delivery: Delivery, now: Timestamp) -> Result<Facts> {
-    let state = match &delivery.key {
-        Some(key) => Some(store.key_state(&delivery.handler, key, now).await?),
-        None => None,
+    let state = async {
+        match &delivery.key {
+            Some(key) => store.key_state(&delivery.handler, key, now).await.map(Some),
+            None => Ok(None),
+        }
     };
-    complete(store, delivery, state, now).await
+    let (state, rest) = try_join!(state, rest_of(store, &delivery, now))?;
+    Ok(rest.with(delivery, state, now))
 }
 
 /// The facts about the first unfinished delivery of a handler and key; `None` where there is none.
@@ -52,29 +57,38 @@ pub async fn facts_of_head(
     now: Timestamp,
 ) -> Result<Option<Facts>> {
     let state = store.key_state(handler, key, now).await?;
-    match state.head.clone() {
-        Some(head) => complete(store, head, Some(state), now).await.map(Some),
-        None => Ok(None),
+    let Some(head) = state.head.clone() else { return Ok(None) };
+    let rest = rest_of(store, &head, now).await?;
+    Ok(Some(rest.with(head, Some(state), now)))
+}
+
+/// The facts that are left when the state of the key is known.
+struct Rest {
+    behind: u64,
+    controls: Controls,
+    activity: Option<HandlerActivity>,
+}
+
+impl Rest {
+    fn with(self, delivery: Delivery, state: Option<KeyState>, now: Timestamp) -> Facts {
+        let Rest { behind, controls, activity } = self;
+        Facts { now, delivery, key: state.map(|state| KeyFacts { state, behind }), controls, activity }
     }
 }
 
-async fn complete(
-    store: &dyn Store,
-    delivery: Delivery,
-    state: Option<KeyState>,
-    now: Timestamp,
-) -> Result<Facts> {
-    let behind = match (&delivery.key, delivery.sequence) {
-        (Some(key), Some(sequence)) => store.waiting_behind(&delivery.handler, key, sequence).await?,
-        _ => 0,
+async fn rest_of(store: &dyn Store, delivery: &Delivery, now: Timestamp) -> Result<Rest> {
+    let behind = async {
+        match (&delivery.key, delivery.sequence) {
+            (Some(key), Some(sequence)) => store.waiting_behind(&delivery.handler, key, sequence).await,
+            _ => Ok(0),
+        }
     };
-    let key = state.map(|state| KeyFacts { state, behind });
     if !delivery.status.is_unfinished() {
-        return Ok(Facts { now, delivery, key, controls: Controls::default(), activity: None });
+        return Ok(Rest { behind: behind.await?, controls: Controls::default(), activity: None });
     }
-    let mut controls = controls(store, now).await?;
+    let activity = store.handler_activity(&delivery.handler, now);
+    let (behind, mut controls, activity) = try_join!(behind, controls(store, now), activity)?;
     controls.pauses.retain(|pause| pause.handler == delivery.handler);
     controls.breakers.retain(|breaker| breaker.handler == delivery.handler);
-    let activity = store.handler_activity(&delivery.handler, now).await?;
-    Ok(Facts { now, delivery, key, controls, activity: Some(activity) })
+    Ok(Rest { behind, controls, activity: Some(activity) })
 }

@@ -1,6 +1,6 @@
 //! Why deliveries do not move: what a key waits for, and whether anybody runs a handler.
 
-use futures_util::TryStreamExt as _;
+use futures_util::{TryStreamExt as _, try_join};
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::options::Hint;
 
@@ -22,11 +22,12 @@ pub(super) async fn key_state(
     let open = doc! { "handler": handler, "key": key, "dueAt": { "$gte": BEGINNING } };
     let by_open = || Hint::Name(schema::OPEN.to_owned());
     let order = doc! { "handler": 1, "key": 1, "sequence": 1 };
-    let head = deliveries.find_one(open.clone()).sort(order.clone()).hint(by_open()).await.map_err(failed)?;
+    let head = deliveries.find_one(open.clone()).sort(order).hint(by_open());
     let live = doc! { "handler": handler, "key": key, "status": "processing", "dueAt": { "$gt": date(now) } };
-    let by_running = Hint::Name(schema::RUNNING.to_owned());
-    let running = deliveries.find_one(live).hint(by_running).await.map_err(failed)?;
-    let unfinished = deliveries.count_documents(open).hint(by_open()).await.map_err(failed)?;
+    let running = deliveries.find_one(live).hint(Hint::Name(schema::RUNNING.to_owned()));
+    let unfinished = deliveries.count_documents(open).hint(by_open());
+    let (head, running, unfinished) =
+        try_join!(head.into_future(), running.into_future(), unfinished.into_future()).map_err(failed)?;
     Ok(KeyState {
         head: head.map(|document| read_delivery(&document)).transpose()?,
         running: running.map(|document| read_delivery(&document)).transpose()?,
