@@ -6,6 +6,8 @@ mod control;
 mod delivery;
 mod duration;
 mod envelope;
+mod error_group;
+mod error_text;
 mod event;
 mod event_line;
 mod filter;
@@ -28,6 +30,8 @@ pub use delivery::{
 };
 pub use duration::{InvalidDuration, parse_duration, short_duration};
 pub use envelope::Envelope;
+pub use error_group::{ErrorGroupId, InvalidErrorGroupId};
+pub use error_text::{MAX_NORMALISED_BYTES, normalise_error};
 pub use event::{Appended, AppendedDelivery, Event, MAX_EVENT_BYTES, MAX_NAME_BYTES, NewEvent};
 pub(crate) use event_line::ROOT as EVENT_LINE_ROOT;
 pub use event_line::{EventLine, HandlersOf, parse_event_line, read_event, with_handlers};

@@ -197,8 +197,13 @@ async fn listings(fixture: &Fixture, spy: &Spy) {
     for filter in filters() {
         for sort in [SortBy::Created, SortBy::Updated, SortBy::Due] {
             for descending in [false, true] {
-                let query =
-                    ListQuery { filter: filter.clone(), sort, descending, after: None, limit: Some(3) };
+                let query = ListQuery {
+                    filter: filter.clone(),
+                    sort,
+                    descending,
+                    limit: Some(3),
+                    ..ListQuery::default()
+                };
                 let page: Vec<Delivery> = spy.store.list(&query).try_collect().await.unwrap();
                 let after = page.last().and_then(|last| Cursor::at(last, sort, descending));
                 if after.is_some() {

@@ -41,6 +41,10 @@ fn command(remedy: &Remedy, given: &Given) -> String {
             format!("{bury} && {}", given.command([&["requeue"], id.as_slice()].concat()))
         }
         Remedy::Resume { handler } => given.command([&["resume"], positional(handler).as_slice()].concat()),
+        Remedy::LookAtErrors { handler } => {
+            let handler = format!("--handler={handler}");
+            given.command(["errors", "--status", "pending", "--status", "dead", &handler])
+        }
         Remedy::Recover { handler } => {
             let handler = format!("--handler={handler}");
             given.command(["recover", &handler])
@@ -66,6 +70,7 @@ fn purpose(remedy: &Remedy) -> String {
         }
         Remedy::Resume { handler } => format!("end the pause of {}", visible(handler)),
         Remedy::Bury { .. } => "give up the one that blocks it".to_owned(),
+        Remedy::LookAtErrors { handler } => format!("see what fails in {}", visible(handler)),
         Remedy::BringForward { .. } => "make it due now, its attempts counted anew".to_owned(),
     }
 }

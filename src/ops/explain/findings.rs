@@ -154,6 +154,11 @@ pub enum Remedy {
         /// The delivery.
         id: DeliveryId,
     },
+    /// Look at what keeps failing.
+    LookAtErrors {
+        /// Of this handler.
+        handler: String,
+    },
     /// Make a delivery due now that waits for a later time: one without a key, whose place nobody can take meanwhile.
     BringForward {
         /// The delivery.
@@ -318,6 +323,9 @@ fn remedies(facts: &Facts, root: &Delivery) -> Vec<Remedy> {
     let mut remedies = Vec::new();
     if !controls.pauses.is_empty() {
         remedies.push(Remedy::Resume { handler: handler.clone() });
+    }
+    if !controls.breakers.is_empty() {
+        remedies.push(Remedy::LookAtErrors { handler: handler.clone() });
     }
     let (id, is_blocked) = (root.id.clone(), root.id != delivery.id);
     match stage(root, facts.now) {

@@ -232,7 +232,9 @@ fn a_pause_holds_it_up_and_can_be_ended() {
     let explanation =
         explain(&Facts { controls, activity: Some(HandlerActivity::default()), ..facts(due, &[]) });
     assert_eq!(codes(&explanation), ["d1: due", "handler: paused", "handler: breaker-open"]);
-    assert_eq!(explanation.remedies, [Remedy::Resume { handler: "h".into() }]);
+    let (resume, look) =
+        (Remedy::Resume { handler: "h".into() }, Remedy::LookAtErrors { handler: "h".into() });
+    assert_eq!(explanation.remedies, [resume, look]);
 }
 
 #[test]

@@ -74,7 +74,13 @@ impl State {
             .collect();
         let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let next = || if query.descending { listed.pop_last() } else { listed.pop_first() };
-        std::iter::from_fn(next).map(|(_, delivery)| delivery.clone()).take(limit).collect()
+        let shown = |(_, delivery): (_, &Delivery)| match query.without_history {
+            true => {
+                Delivery { errors: delivery.errors.last().cloned().into_iter().collect(), ..delivery.clone() }
+            }
+            false => delivery.clone(),
+        };
+        std::iter::from_fn(next).map(shown).take(limit).collect()
     }
 
     pub(super) fn statistics(&self) -> Statistics {

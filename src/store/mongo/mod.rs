@@ -28,6 +28,7 @@ mod controls;
 mod documents;
 mod error;
 mod filter;
+mod groups;
 mod inquire;
 mod json;
 mod key_locks;
