@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod config;
+mod error_groups;
 mod errors;
 mod explain;
 mod formats;
