@@ -33,6 +33,7 @@ conformance![
     a_cut_off_counts_what_has_not_changed_since,
     a_listing_without_history_has_the_latest_failure_alone,
     a_group_is_of_one_handler_and_of_what_has_failed,
+    a_limit_counts_the_members_of_a_group_alone,
 ];
 
 const ORDERS: [(SortBy, bool); 6] = [
@@ -505,4 +506,28 @@ async fn a_group_is_of_one_handler_and_of_what_has_failed(fixture: &Fixture) {
         ..ListQuery::default()
     };
     assert_eq!(fixture.list(&query).await[0].id, dead);
+}
+
+/// Those of another group come first, and do not count.
+async fn a_limit_counts_the_members_of_a_group_alone(fixture: &Fixture) {
+    fixture.publish_many(event(), 6).await;
+    let claimed = fixture.claim(6).await;
+    for (claimed, message) in claimed.iter().zip(["other", "other", "line 1", "other", "line 2", "line 3"]) {
+        let failure = Failure::new(FailureKind::Failed, message);
+        assert_eq!(fixture.settle(claimed, Outcome::Bury { failure }).await, Fenced::Applied);
+    }
+    let filter = Filter { groups: vec![ErrorGroupId::of(HANDLER, "line <n>")], ..Filter::default() };
+    let query = |limit, after| ListQuery {
+        filter: filter.clone(),
+        limit: Some(limit),
+        after,
+        ..ListQuery::default()
+    };
+    let page = fixture.list(&query(2, None)).await;
+    let messages =
+        |page: &[Delivery]| page.iter().filter_map(|one| one.last_error.clone()).collect::<Vec<_>>();
+    assert_eq!(messages(&page), ["line 1", "line 2"]);
+    let after = Cursor::at(&page[1], SortBy::Created, false);
+    assert_eq!(messages(&fixture.list(&query(2, after)).await), ["line 3"]);
+    assert_eq!(fixture.list(&query(0, None)).await, []);
 }
