@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex};
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use relayctl::model::{
-    Cursor, Delivery, EventId, Filter, Lane, ListQuery, Pause, Selection, SortBy, Status, Timestamp,
-    TrippedBreaker, TypePattern,
+    Cursor, Delivery, ErrorGroupId, EventId, Filter, Lane, ListQuery, Pause, Selection, SortBy, Status,
+    Timestamp, TrippedBreaker, TypePattern,
 };
 use relayctl::store::mongo::{MongoOptions, MongoStore};
 use relayctl::store::{ACTIVITY_WINDOW, PruneRequest, PurgeRequest, Repair, Store};
@@ -156,6 +156,7 @@ fn filters() -> Vec<Filter> {
         Filter { key: Some("k4".into()), ..Filter::default() },
         Filter { event: Some(EventId::from("e000004")), ..Filter::default() },
         Filter { error: Some("boom".into()), ..Filter::default() },
+        Filter { groups: vec![ErrorGroupId::of("h1", "boom")], ..Filter::default() },
         Filter { since: Some(NOW), until: Some(later(60)), ..Filter::default() },
         Filter { finished_before: Some(NOW), ..Filter::default() },
         Filter { min_attempts: Some(2), ..Filter::default() },
@@ -237,6 +238,10 @@ async fn operator_queries(fixture: &Fixture, spy: &Spy) {
     let ids = ["d000004".into(), "d000011".into()];
     let requeue = Repair::Requeue { available_at: NOW };
     assert_eq!(spy.store.repair_selected(&ids, &selection, &requeue, NOW).await.unwrap(), 2);
+    let filter = Filter { groups: vec![ErrorGroupId::of("h0", "boom")], ..selection.filter };
+    let of_group = Selection { filter, ..selection };
+    assert_eq!(spy.store.count(&of_group).await.unwrap(), DELIVERIES as u64 / 35);
+    spy.store.repair_selected(&["d000025".into()], &of_group, &requeue, NOW).await.unwrap();
     assert_indexed(fixture, "repair", spy.queries()).await;
     spy.store.recover(&[], Timestamp::EPOCH).await.unwrap();
     spy.store.recover(&["h1".into()], Timestamp::EPOCH).await.unwrap();

@@ -8,7 +8,7 @@ use crate::cli::render::delivery::{tries, when};
 use crate::cli::render::text::visible;
 use crate::cli::render::time::Times;
 use crate::cli::ui::{Meaning, Ui};
-use crate::model::{AttemptError, Delivery, DeliveryId, TrippedBreaker};
+use crate::model::{AttemptError, Delivery, DeliveryId, Timestamp, TrippedBreaker};
 use crate::ops::explain::{Explanation, Finding, Found, Remedy};
 
 /// A command that would help.
@@ -100,63 +100,64 @@ impl<'a> Telling<'a> {
     }
 
     fn sentence(&self, finding: &Finding, about: Option<&DeliveryId>, explanation: &Explanation) -> String {
-        let time = |instant| self.times.show(instant);
+        let time = |instant: &Timestamp| self.times.show(*instant);
         let handler = visible(&explanation.delivery.handler);
         match finding {
-            Finding::Completed { at } => format!("It is done, completed {}.", time(*at)),
-            Finding::Dead { at, failure: Some(failure) } => {
-                format!("It is dead since {}: {}", time(*at), self.failure(failure))
-            }
-            Finding::Dead { at, failure: None } => format!("It is dead since {}.", time(*at)),
-            Finding::Delayed { until } => format!("It waits for its time, {}.", time(*until)),
+            Finding::Completed { at } => format!("It is done, completed {}.", time(at)),
+            Finding::Dead { at, failure } => self.dead(*at, failure.as_ref()),
+            Finding::Delayed { until } => format!("It waits for its time, {}.", time(until)),
             Finding::BackingOff { until, failure } => {
-                format!("It waits for its next attempt, {}: {}", time(*until), self.failure(failure))
+                format!("It waits for its next attempt, {}: {}", time(until), self.failure(failure))
             }
-            Finding::Due { since } => format!("It became due {}.", time(*since)),
-            Finding::Running { worker, held_at, until } => format!(
-                "{} holds it under a live lease, taken or renewed {}, which ends {}.",
-                worker_named(worker.as_deref(), "A worker", "Worker "),
-                time(*held_at),
-                time(*until)
-            ),
-            Finding::LeaseExpired { worker, at } => format!(
-                "Its lease ran out {}: {} died, or was cut off.",
-                time(*at),
-                worker_named(worker.as_deref(), "its worker", "worker ")
-            ),
-            Finding::Parked => {
-                "It is parked: claims leave it aside until nothing of its key is before it.".to_owned()
-            }
-            Finding::AttemptsExhausted { max_attempts, .. } => {
-                self.exhausted(*max_attempts, about, explanation)
-            }
-            Finding::BlockedByEarlier { by } => {
-                self.blocked("an earlier one of its handler and key has to finish first", by, explanation)
-            }
-            Finding::BlockedByRunning { by } => {
-                self.blocked("another one of its handler and key runs under a live lease", by, explanation)
-            }
-            Finding::NextInLine => {
-                "Nothing is in its way: the next claim for its handler takes it.".to_owned()
-            }
+            Finding::Due { since } => format!("It became due {}.", time(since)),
+            Finding::Running { worker, held_at, until } => self.running(worker.as_deref(), *held_at, *until),
+            Finding::LeaseExpired { worker, at } => self.expired(worker.as_deref(), *at),
+            Finding::Parked => PARKED.to_owned(),
+            Finding::AttemptsExhausted { max_attempts, .. } => exhausted(*max_attempts, about, explanation),
+            Finding::BlockedByEarlier { by } => self.blocked(EARLIER, by, explanation),
+            Finding::BlockedByRunning { by } => self.blocked(ANOTHER, by, explanation),
+            Finding::NextInLine => NEXT_IN_LINE.to_owned(),
             Finding::Waiting { ahead, behind } => waiting(*ahead, *behind),
-            Finding::Paused(pause) => format!(
-                "Its handler is paused {}\n  relayctl workers claim nothing of it.",
-                described(pause, &self.times)
-            ),
-            Finding::BreakerOpen(breaker) => self.breaker(breaker),
-            Finding::WorkerSeen { worker: Some(worker), .. } => {
-                format!("Handler {handler} is at work: worker {} holds a live lease.", visible(worker))
+            Finding::Paused(pause) => {
+                format!("Its handler is paused {}\n  {PAUSED}", described(pause, &self.times))
             }
-            Finding::WorkerSeen { worker: None, last_outcome_at } => {
-                let outcome = last_outcome_at.map(|at| format!(": the latest outcome came {}", time(at)));
-                format!("Handler {handler} is at work{}.", outcome.unwrap_or_default())
+            Finding::BreakerOpen(breaker) => self.breaker(breaker),
+            Finding::WorkerSeen { worker, last_outcome_at } => {
+                format!("Handler {handler} is at work{}.", self.sign(worker.as_deref(), *last_outcome_at))
             }
             Finding::NoWorkerSeen { since, examined } => format!(
-                "Nobody seems to run handler {handler}: it has no live lease, no report of a breaker, and, among the {examined} \
-                 deliveries that were looked at, no outcome since {}.\n  To start a worker: relayctl run --help",
-                time(*since)
+                "Nobody seems to run handler {handler}: it has no live lease, no report of a breaker, and, among the \
+                 {examined} deliveries that were looked at, no outcome since {}.\n  To start a worker: relayctl run --help",
+                time(since)
             ),
+        }
+    }
+
+    fn dead(&self, at: Timestamp, failure: Option<&AttemptError>) -> String {
+        let at = self.times.show(at);
+        match failure {
+            Some(failure) => format!("It is dead since {at}: {}", self.failure(failure)),
+            None => format!("It is dead since {at}."),
+        }
+    }
+
+    fn running(&self, worker: Option<&str>, held_at: Timestamp, until: Timestamp) -> String {
+        let worker = worker_named(worker, "A worker", "Worker ");
+        let (held_at, until) = (self.times.show(held_at), self.times.show(until));
+        format!("{worker} holds it under a live lease, taken or renewed {held_at}, which ends {until}.")
+    }
+
+    fn expired(&self, worker: Option<&str>, at: Timestamp) -> String {
+        let worker = worker_named(worker, "its worker", "worker ");
+        format!("Its lease ran out {}: {worker} died, or was cut off.", self.times.show(at))
+    }
+
+    /// What shows that a handler is at work.
+    fn sign(&self, worker: Option<&str>, last_outcome_at: Option<Timestamp>) -> String {
+        match (worker, last_outcome_at) {
+            (Some(worker), _) => format!(": worker {} holds a live lease", visible(worker)),
+            (None, Some(at)) => format!(": the latest outcome came {}", self.times.show(at)),
+            (None, None) => String::new(),
         }
     }
 
@@ -168,15 +169,6 @@ impl<'a> Telling<'a> {
         };
         let (at, kind) = (self.times.show(failure.at), visible(failure.kind.as_str()));
         format!("{attempt}{at}, {kind}: {}", first_line(&failure.message))
-    }
-
-    fn exhausted(&self, limit: u32, about: Option<&DeliveryId>, explanation: &Explanation) -> String {
-        let is_unfinished = about
-            .and_then(|id| explanation.delivery_of(id))
-            .is_some_and(|delivery| delivery.status.is_unfinished());
-        let attempts = if limit == 1 { "attempt is".to_owned() } else { format!("{limit} attempts are") };
-        let then = if is_unfinished { ": the next claim gives it up, and makes no other" } else { "" };
-        format!("Its {attempts} used up{then}.")
     }
 
     fn blocked(&self, why: &str, by: &DeliveryId, explanation: &Explanation) -> String {
@@ -207,8 +199,26 @@ impl<'a> Telling<'a> {
     }
 }
 
+const PARKED: &str = "It is parked: claims leave it aside until nothing of its key is before it.";
+const EARLIER: &str = "an earlier one of its handler and key has to finish first";
+const ANOTHER: &str = "another one of its handler and key runs under a live lease";
+const NEXT_IN_LINE: &str = "Nothing is in its way: the next claim for its handler takes it.";
+const PAUSED: &str = "relayctl workers claim nothing of it.";
+
 /// Where sentences about a blocker begin.
 const BELOW: &str = "      ";
+
+fn exhausted(limit: u32, about: Option<&DeliveryId>, explanation: &Explanation) -> String {
+    let delivery = about.and_then(|id| explanation.delivery_of(id));
+    let attempts = if limit == 1 { "attempt is".to_owned() } else { format!("{limit} attempts are") };
+    let then = match delivery {
+        Some(delivery) if delivery.status.is_unfinished() => {
+            ": the next claim gives it up, and makes no other"
+        }
+        _ => "",
+    };
+    format!("Its {attempts} used up{then}.")
+}
 
 fn first_line(message: &str) -> String {
     visible(message.lines().next().unwrap_or_default())
