@@ -37,7 +37,7 @@ pub const DOCS: Docs = Docs {
 /// Group errors by handler and by what they have in common
 ///
 /// Two errors are alike when they differ in values only: numbers and their units, identifiers, times, addresses, paths and
-/// what is quoted become <n>, <id>, <hex>, <time>, <addr>, <path> and <str>. The first line of an error counts, or the last
+/// what is quoted become `<n>`, `<id>`, `<hex>`, `<time>`, `<addr>`, `<path>` and `<str>`. The first line of an error counts, or the last
 /// one of a Python traceback and of an output whose beginning was cut off. Looked at are dead deliveries, or those of the
 /// --status that is given which have failed.
 ///
