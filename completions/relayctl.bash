@@ -22,6 +22,12 @@ _relayctl() {
             relayctl,completions)
                 cmd="relayctl__subcmd__completions"
                 ;;
+            relayctl,errors)
+                cmd="relayctl__subcmd__errors"
+                ;;
+            relayctl,explain)
+                cmd="relayctl__subcmd__explain"
+                ;;
             relayctl,help)
                 cmd="relayctl__subcmd__help"
                 ;;
@@ -69,6 +75,12 @@ _relayctl() {
                 ;;
             relayctl__subcmd__help,completions)
                 cmd="relayctl__subcmd__help__subcmd__completions"
+                ;;
+            relayctl__subcmd__help,errors)
+                cmd="relayctl__subcmd__help__subcmd__errors"
+                ;;
+            relayctl__subcmd__help,explain)
+                cmd="relayctl__subcmd__help__subcmd__explain"
                 ;;
             relayctl__subcmd__help,help)
                 cmd="relayctl__subcmd__help__subcmd__help"
@@ -143,7 +155,7 @@ _relayctl() {
 
     case "${cmd}" in
         relayctl)
-            opts="-o -q -v -y -h -V --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help --version setup publish list show stats requeue bury purge keys recover pause resume run completions man help"
+            opts="-o -q -v -y -h -V --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help --version setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -193,7 +205,7 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__bury)
-            opts="-n -o -q -v -y -h --reason --limit --rate --dry-run --status --handler --type --key --event --error --since --until --finished-before --min-attempts --lane --overdue --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            opts="-n -o -q -v -y -h --reason --limit --rate --dry-run --status --handler --type --key --event --error --group --since --until --finished-before --min-attempts --lane --overdue --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -232,6 +244,10 @@ _relayctl() {
                     return 0
                     ;;
                 --error)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -352,8 +368,172 @@ _relayctl() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        relayctl__subcmd__errors)
+            opts="-o -q -v -y -h --status --handler --type --key --event --error --group --since --until --finished-before --min-attempts --lane --overdue --limit --all --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --status)
+                    COMPREPLY=($(compgen -W "pending processing completed dead" -- "${cur}"))
+                    return 0
+                    ;;
+                --handler)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --type)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --event)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --error)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --since)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --until)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --finished-before)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --min-attempts)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --lane)
+                    COMPREPLY=($(compgen -W "ready parked" -- "${cur}"))
+                    return 0
+                    ;;
+                --overdue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --limit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --profile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json jsonl csv ids" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json jsonl csv ids" -- "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "relative utc local" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        relayctl__subcmd__explain)
+            opts="-o -q -v -y -h --handler --key --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --handler)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --key)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --profile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json jsonl csv ids" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json jsonl csv ids" -- "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "relative utc local" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         relayctl__subcmd__help)
-            opts="setup publish list show stats requeue bury purge keys recover pause resume run completions man help"
+            opts="setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -381,6 +561,34 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__help__subcmd__completions)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        relayctl__subcmd__help__subcmd__errors)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        relayctl__subcmd__help__subcmd__explain)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
@@ -833,7 +1041,7 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__list)
-            opts="-o -q -v -y -h --status --handler --type --key --event --error --since --until --finished-before --min-attempts --lane --overdue --limit --all --sort --reverse --cursor --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            opts="-o -q -v -y -h --status --handler --type --key --event --error --group --since --until --finished-before --min-attempts --lane --overdue --limit --all --sort --reverse --cursor --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -860,6 +1068,10 @@ _relayctl() {
                     return 0
                     ;;
                 --error)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1281,7 +1493,7 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__requeue)
-            opts="-n -o -q -v -y -h --delay --at --reason --limit --rate --dry-run --status --handler --type --key --event --error --since --until --finished-before --min-attempts --lane --overdue --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            opts="-n -o -q -v -y -h --delay --at --reason --limit --rate --dry-run --status --handler --type --key --event --error --group --since --until --finished-before --min-attempts --lane --overdue --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1328,6 +1540,10 @@ _relayctl() {
                     return 0
                     ;;
                 --error)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --group)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -49,6 +49,8 @@ complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "setup" -d 'Create
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "publish" -d 'Append events'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "list" -d 'List deliveries'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "explain" -d 'Explain why a delivery runs or does not, and what would help'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "errors" -d 'Group errors by handler and by what they have in common'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "stats" -d 'Count deliveries by handler and status'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "requeue" -d 'Bring dead deliveries back'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "bury" -d 'Give up pending and processing deliveries'
@@ -127,6 +129,7 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l type -d 'Only
 complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l key -d 'Only those of this ordering key' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l event -d 'Only those of this event' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l error -d 'Only those whose last error contains this text; upper and lower case are alike' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l group -d 'Only those whose last error is of this group, as `relayctl errors` names it; may be given more than once' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l since -d 'Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l until -d 'Only those created before this time' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand list" -l finished-before -d 'Only those completed or dead since before this time' -r
@@ -181,6 +184,67 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s q -l quiet -d
 complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand show" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l handler -d 'Explain the first unfinished delivery of this handler and --key' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l key -d 'The ordering key' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand explain" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l status -d 'Only those in this status; may be given more than once' -r -f -a "pending\t''
+processing\t''
+completed\t''
+dead\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l handler -d 'Only those of this handler' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l type -d 'Only events of this type; `order.*` means all that begin with `order.`' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l key -d 'Only those of this ordering key' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l event -d 'Only those of this event' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l error -d 'Only those whose last error contains this text; upper and lower case are alike' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l group -d 'Only those whose last error is of this group, as `relayctl errors` names it; may be given more than once' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l since -d 'Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l until -d 'Only those created before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l finished-before -d 'Only those completed or dead since before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l min-attempts -d 'Only those with at least this many attempts' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l lane -d 'Only unfinished ones in this lane: ready, or parked behind a long blocked key' -r -f -a "ready\t''
+parked\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l overdue -d 'Only unfinished ones that have been due for at least this long' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l limit -d 'At most this many groups' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -l all -d 'All of them'
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand errors" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l by -d 'What to group by' -r -f -a "handler\t'The handler'"
 complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand stats" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
@@ -216,6 +280,7 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l type -d 'O
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l key -d 'Only those of this ordering key' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l event -d 'Only those of this event' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l error -d 'Only those whose last error contains this text; upper and lower case are alike' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l group -d 'Only those whose last error is of this group, as `relayctl errors` names it; may be given more than once' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l since -d 'Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l until -d 'Only those created before this time' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l finished-before -d 'Only those completed or dead since before this time' -r
@@ -256,6 +321,7 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l type -d 'Only
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l key -d 'Only those of this ordering key' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l event -d 'Only those of this event' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l error -d 'Only those whose last error contains this text; upper and lower case are alike' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l group -d 'Only those whose last error is of this group, as `relayctl errors` names it; may be given more than once' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l since -d 'Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l until -d 'Only those created before this time' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l finished-before -d 'Only those completed or dead since before this time' -r
@@ -519,21 +585,23 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s q -l quiet -d 
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "setup" -d 'Create or check collections and indexes'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "publish" -d 'Append events'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "list" -d 'List deliveries'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "stats" -d 'Count deliveries by handler and status'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "requeue" -d 'Bring dead deliveries back'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "bury" -d 'Give up pending and processing deliveries'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "purge" -d 'Delete what finished long ago'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "keys" -d 'List and prune the counters of ordering keys'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "pause" -d 'Pause a handler for the whole fleet'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "resume" -d 'Let a paused handler go on'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "run" -d 'Be a worker: hand deliveries to commands'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "completions" -d 'Print the completions of a shell'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "man" -d 'Print a manual page, or write all of them'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show stats requeue bury purge keys recover pause resume run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "setup" -d 'Create or check collections and indexes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "publish" -d 'Append events'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "list" -d 'List deliveries'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "explain" -d 'Explain why a delivery runs or does not, and what would help'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "errors" -d 'Group errors by handler and by what they have in common'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "stats" -d 'Count deliveries by handler and status'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "requeue" -d 'Bring dead deliveries back'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "bury" -d 'Give up pending and processing deliveries'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "purge" -d 'Delete what finished long ago'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "keys" -d 'List and prune the counters of ordering keys'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "pause" -d 'Pause a handler for the whole fleet'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "resume" -d 'Let a paused handler go on'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "run" -d 'Be a worker: hand deliveries to commands'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "man" -d 'Print a manual page, or write all of them'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "list" -d 'List the counters of ordering keys, by key'
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "prune" -d 'Delete the counters of keys that have no delivery any more'

@@ -6,8 +6,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::args::values::duration;
 use super::commands::{
-    bury, completions, keys, list, man, pause, publish, purge, recover, requeue, resume, run, setup, show,
-    stats,
+    bury, completions, errors, explain, keys, list, man, pause, publish, purge, recover, requeue, resume,
+    run, setup, show, stats,
 };
 use super::context::Context;
 use super::docs::Docs;
@@ -147,6 +147,10 @@ pub enum Command {
     List(list::Args),
     #[command(after_long_help = show::DOCS.after_help())]
     Show(show::Args),
+    #[command(after_long_help = explain::DOCS.after_help())]
+    Explain(explain::Args),
+    #[command(after_long_help = errors::DOCS.after_help())]
+    Errors(errors::Args),
     #[command(after_long_help = stats::DOCS.after_help())]
     Stats(stats::Args),
     #[command(after_long_help = requeue::DOCS.after_help())]
@@ -189,6 +193,8 @@ impl Command {
                 interrupts.stops_when_insisted(list::run(context, args, &interrupts)).await
             }
             Command::Show(args) => interrupts.stops(show::run(context, args)).await,
+            Command::Explain(args) => interrupts.stops(explain::run(context, args)).await,
+            Command::Errors(args) => interrupts.stops(errors::run(context, args)).await,
             Command::Stats(args) => interrupts.stops(stats::run(context, args)).await,
             Command::Completions(args) => completions::run(context, args),
             Command::Man(args) => man::run(context, args),
@@ -212,6 +218,8 @@ pub fn docs_of(name: &str) -> &'static Docs {
         Some("publish") => &publish::DOCS,
         Some("list") => &list::DOCS,
         Some("show") => &show::DOCS,
+        Some("explain") => &explain::DOCS,
+        Some("errors") => &errors::DOCS,
         Some("stats") => &stats::DOCS,
         Some("requeue") => &requeue::DOCS,
         Some("bury") => &bury::DOCS,

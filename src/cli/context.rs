@@ -7,6 +7,7 @@ use tokio::sync::OnceCell;
 
 use super::error::{CliError, CliResult};
 use super::exit::Exit;
+use super::given::Given;
 use super::render::time::Times;
 use super::ui::Ui;
 use crate::clock::{Clock as _, ServerClock, Skew};
@@ -26,6 +27,7 @@ const CLOSE_PATIENCE: Duration = Duration::from_secs(2);
 pub struct Context {
     ui: Ui,
     settings: Settings,
+    given: Given,
     connect_timeout: Duration,
     clock: ServerClock,
     store: OnceCell<Arc<dyn Store>>,
@@ -33,8 +35,8 @@ pub struct Context {
 
 impl Context {
     /// A context with resolved settings.
-    pub fn new(ui: Ui, settings: Settings, connect_timeout: Duration) -> Self {
-        Context { ui, settings, connect_timeout, clock: ServerClock::new(), store: OnceCell::new() }
+    pub fn new(ui: Ui, settings: Settings, given: Given, connect_timeout: Duration) -> Self {
+        Context { ui, settings, given, connect_timeout, clock: ServerClock::new(), store: OnceCell::new() }
     }
 
     /// The terminal.
@@ -45,6 +47,11 @@ impl Context {
     /// The resolved settings.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Which store the user named on the command line.
+    pub fn given(&self) -> &Given {
+        &self.given
     }
 
     /// The clock, which is set by the store's server when the store is opened.

@@ -7,6 +7,7 @@ mod context;
 mod docs;
 mod error;
 mod exit;
+mod given;
 mod interrupt;
 mod log;
 mod render;
@@ -25,6 +26,7 @@ use commands::run::guard;
 use context::Context;
 use error::CliResult;
 use exit::Exit;
+use given::Given;
 use ui::Ui;
 
 /// Runs the command that the arguments of this process name, and says how it ended.
@@ -53,7 +55,8 @@ fn run(arguments: impl Iterator<Item = OsString>) -> Exit {
             return end(&ui, Err(error.into()));
         }
     };
-    let context = Context::new(ui, settings, cli.global.connect_timeout);
+    let given = Given::of(&cli.global);
+    let context = Context::new(ui, settings, given, cli.global.connect_timeout);
     let result = runtime.block_on(async {
         let result = cli.command.run(&context).await;
         context.close().await;

@@ -314,6 +314,13 @@ impl Delivery {
         self.remember(&Failure { kind: FailureKind::Crashed, message }, now);
     }
 
+    /// When a worker last reported an outcome of it, as far as it remembers. What an operator did is none.
+    pub fn last_outcome_at(&self) -> Option<Timestamp> {
+        let by_worker = |error: &&AttemptError| error.kind != FailureKind::Buried;
+        let failed_at = self.errors.iter().rev().find(by_worker).map(|error| error.at);
+        self.completed_at.max(failed_at)
+    }
+
     pub(crate) fn remember(&mut self, failure: &Failure, now: Timestamp) {
         self.last_error = Some(failure.message.clone());
         self.errors.push(AttemptError {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::delivery::{Delivery, Lane, Status};
+use super::error_group::ErrorGroupId;
 use super::id::EventId;
 use super::time::Timestamp;
 
@@ -85,6 +86,8 @@ pub struct Filter {
     pub event: Option<EventId>,
     /// With this text in the message of the latest failure, whatever the case of its ASCII letters.
     pub error: Option<String>,
+    /// With a latest failure of one of these groups; any, or none at all, when empty.
+    pub groups: Vec<ErrorGroupId>,
     /// Created at or after this time.
     pub since: Option<Timestamp>,
     /// Created before this time.
@@ -115,12 +118,18 @@ impl Filter {
             && given_and(self.key.as_ref().map(|key| delivery.key.as_ref() == Some(key)))
             && given_and(self.event.as_ref().map(|event| *event == delivery.event_id))
             && given_and(self.error.as_ref().map(|text| mentions(delivery.last_error.as_deref(), text)))
+            && self.matches_group(delivery)
             && given_and(self.since.map(|since| created >= since))
             && given_and(self.until.map(|until| created < until))
             && given_and(self.finished_before.map(|time| delivery.finished_at().is_some_and(|at| at < time)))
             && given_and(self.min_attempts.map(|attempts| delivery.attempts >= attempts))
             && given_and(self.lane.map(|lane| delivery.status.is_unfinished() && delivery.lane == lane))
             && given_and(self.due_before.map(|time| delivery.due_at.is_some_and(|due| due < time)))
+    }
+
+    /// Whether `delivery` meets the condition on groups: the one that a database cannot evaluate.
+    pub fn matches_group(&self, delivery: &Delivery) -> bool {
+        self.groups.is_empty() || delivery.error_group().is_some_and(|group| self.groups.contains(&group))
     }
 }
 

@@ -1,10 +1,13 @@
 //! What the outbox is made of: events, deliveries, their legal transitions, retry policies, filters and
 //! pages. Everything here is pure: no I/O, no wall time, no database.
 
+mod activity;
 mod control;
 mod delivery;
 mod duration;
 mod envelope;
+mod error_group;
+mod error_text;
 mod event;
 mod event_line;
 mod filter;
@@ -19,6 +22,7 @@ mod text;
 mod time;
 mod transition;
 
+pub use activity::HandlerActivity;
 pub use control::{Controls, Pause, TrippedBreaker};
 pub use delivery::{
     AttemptError, CRASH_MESSAGE, Delivery, Failure, FailureKind, Lane, Lease, MAX_ERROR_HISTORY,
@@ -26,6 +30,8 @@ pub use delivery::{
 };
 pub use duration::{InvalidDuration, parse_duration, short_duration};
 pub use envelope::{Address, Envelope};
+pub use error_group::{ErrorGroupId, InvalidErrorGroupId};
+pub use error_text::{MAX_NORMALISED_BYTES, normalise_error};
 pub use event::{Appended, AppendedDelivery, Event, MAX_EVENT_BYTES, MAX_NAME_BYTES, NewEvent};
 pub(crate) use event_line::ROOT as EVENT_LINE_ROOT;
 pub use event_line::{EventLine, HandlersOf, parse_event_line, read_event, with_handlers};

@@ -131,6 +131,8 @@ pub struct ListQuery {
     pub after: Option<Cursor>,
     /// At most this many; all when absent.
     pub limit: Option<u64>,
+    /// Leaves out the history of failures but for the latest one: it can be most of a delivery.
+    pub without_history: bool,
 }
 
 impl ListQuery {

@@ -6,6 +6,8 @@
 
 mod bulk;
 mod control;
+mod errors;
+pub mod explain;
 mod keys;
 mod lines;
 mod pause;
@@ -19,6 +21,7 @@ mod testing;
 pub use crate::model::{InvalidRate, Rate};
 pub use bulk::{BulkReport, Item, ItemOutcome, Verdict, classify};
 pub use control::{Control, silent};
+pub use errors::{ErrorGroup, ErrorGroups, MAX_GROUPS, error_groups};
 pub use keys::{PruneReport, prune_keys};
 pub use lines::MAX_LINE_BYTES;
 pub use pause::{PauseReport, controls, is_known, pause, resume};

@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock as _, ManualClock};
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, Failure, FailureKind, KeySequence, KeyState, ListQuery,
-    NewEvent, Pause, Selection, Statistics, Status, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, Failure, FailureKind, HandlerActivity, KeySequence,
+    KeyState, ListQuery, NewEvent, Pause, Selection, Statistics, Status, Timestamp, TrippedBreaker,
 };
 use crate::store::memory::MemoryStore;
 use crate::store::{
@@ -208,6 +208,14 @@ impl Store for Spoilt {
 
     async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState> {
         self.store.key_state(handler, key, now).await
+    }
+
+    async fn waiting_behind(&self, handler: &str, key: &str, sequence: i64) -> Result<u64> {
+        self.store.waiting_behind(handler, key, sequence).await
+    }
+
+    async fn handler_activity(&self, handler: &str, now: Timestamp) -> Result<HandlerActivity> {
+        self.store.handler_activity(handler, now).await
     }
 
     async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome> {

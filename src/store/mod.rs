@@ -18,8 +18,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, Lease, ListQuery, NewEvent, Pause,
-    QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, HandlerActivity, KeySequence, KeyState, Lease, ListQuery,
+    NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
 };
 
 pub use error::{ErrorKind, Result, StoreError};
@@ -31,6 +31,9 @@ pub use requests::{
 
 /// Blocked deliveries of one key that one claim has to meet before it parks them.
 pub const PARKING_THRESHOLD: usize = 32;
+
+/// Deliveries that [`Store::handler_activity`] looks at in each of its two places.
+pub const ACTIVITY_WINDOW: usize = 500;
 
 /// What runs inside a transaction. It may run more than once: see [`Store::transaction`].
 pub type TransactionWork<'w> =
@@ -185,6 +188,17 @@ pub trait Store: Send + Sync + fmt::Debug {
 
     /// What runs and what waits of one handler and key.
     async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState>;
+
+    /// How many unfinished deliveries of a handler and key have a higher sequence than this.
+    async fn waiting_behind(&self, handler: &str, key: &str, sequence: i64) -> Result<u64>;
+
+    /// Signs that a worker runs a handler: any delivery of it under a lease that is live at `now`, and the latest outcome
+    /// among some of its deliveries.
+    ///
+    /// Looked at for outcomes are at least the [`ACTIVITY_WINDOW`] created last, where a handler that keeps up is at work,
+    /// and as many up to the one in lane ready that is due first, where one with a backlog is. What is older is not looked
+    /// for: the cost does not grow with the number of deliveries.
+    async fn handler_activity(&self, handler: &str, now: Timestamp) -> Result<HandlerActivity>;
 
     /// Repairs one delivery by compare-and-set.
     ///

@@ -35,6 +35,7 @@ fn delivery(n: i64, at: DateTime) -> Document {
         "_id": format!("d{n:07}"), "eventId": format!("e{n:07}"), "eventType": "order.placed.v1",
         "handler": format!("h{}", n % 3), "status": "pending", "lane": "ready", "attempts": 0,
         "availableAt": at, "dueAt": at, "createdAt": at, "updatedAt": at,
+        "lastError": format!("order {n} at step {} is unknown", ["one", "two"][(n % 2) as usize]),
     }
 }
 
@@ -47,7 +48,12 @@ fn heavy_commands_on_a_large_store_stream() {
     let purge = "purge --dry-run --completed-before 0s --dead-before 0s -o json";
     assert_eq!(sandbox.go(purge).exits(0).json()["matched"], 0);
     let page = "list --status pending --handler h1 --sort due --reverse -o json";
-    for (line, least) in [("list", 50), (page, 50), ("stats", 3), (purge, 1)] {
+    let errors = "errors --status pending --handler h1";
+    let group = sandbox.go(&format!("{errors} --limit 1 -o ids")).exits(0).stdout;
+    let of_group = format!("bury --dry-run --handler h1 --group {}", group.trim());
+    for (line, least) in
+        [("list", 50), (page, 50), ("stats", 3), (purge, 1), (errors, 3), (of_group.as_str(), 1)]
+    {
         assert_streams(&sandbox, line, least);
     }
     for format in ["jsonl", "table"] {

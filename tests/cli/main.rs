@@ -6,8 +6,10 @@
 
 mod clock;
 mod config;
+mod error_groups;
 mod errors;
 mod examples;
+mod explain;
 mod formats;
 mod generated;
 mod harness;

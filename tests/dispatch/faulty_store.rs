@@ -10,8 +10,8 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use relayctl::clock::Clock;
 use relayctl::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Pause,
-    QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, HandlerActivity, KeySequence, KeyState, ListQuery,
+    NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
 };
 use relayctl::store::memory::MemoryStore;
 use relayctl::store::{
@@ -236,6 +236,14 @@ impl Store for FaultyStore {
 
     async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState> {
         self.inner.key_state(handler, key, now).await
+    }
+
+    async fn waiting_behind(&self, handler: &str, key: &str, sequence: i64) -> Result<u64> {
+        self.inner.waiting_behind(handler, key, sequence).await
+    }
+
+    async fn handler_activity(&self, handler: &str, now: Timestamp) -> Result<HandlerActivity> {
+        self.inner.handler_activity(handler, now).await
     }
 
     async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome> {

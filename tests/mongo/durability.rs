@@ -45,6 +45,8 @@ async fn every_command_carries_its_own_concern() {
     store.statistics().await.unwrap();
     store.queue_depths(&["h".to_owned()]).await.unwrap();
     store.key_state("h", "k", NOW).await.unwrap();
+    store.waiting_behind("h", "k", 0).await.unwrap();
+    store.handler_activity("h", NOW).await.unwrap();
     let request = PurgeRequest { completed_before: Some(later(1)), dead_before: Some(later(1)), batch: 10 };
     store.purge_batch(&request).await.unwrap();
     let sent = std::mem::take(&mut *sent.lock().unwrap());

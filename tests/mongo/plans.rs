@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use relayctl::model::{
-    Cursor, Delivery, EventId, Filter, Lane, ListQuery, Pause, Selection, SortBy, Status, Timestamp,
-    TrippedBreaker, TypePattern,
+    Cursor, Delivery, ErrorGroupId, EventId, Filter, Lane, ListQuery, Pause, Selection, SortBy, Status,
+    Timestamp, TrippedBreaker, TypePattern,
 };
 use relayctl::store::mongo::{MongoOptions, MongoStore};
-use relayctl::store::{PruneRequest, PurgeRequest, Repair, Store};
+use relayctl::store::{ACTIVITY_WINDOW, PruneRequest, PurgeRequest, Repair, Store};
 
 use crate::fixture::{Fixture, NOW, claim_request, later, spied_client};
 
@@ -156,6 +156,7 @@ fn filters() -> Vec<Filter> {
         Filter { key: Some("k4".into()), ..Filter::default() },
         Filter { event: Some(EventId::from("e000004")), ..Filter::default() },
         Filter { error: Some("boom".into()), ..Filter::default() },
+        Filter { groups: vec![ErrorGroupId::of("h1", "boom")], ..Filter::default() },
         Filter { since: Some(NOW), until: Some(later(60)), ..Filter::default() },
         Filter { finished_before: Some(NOW), ..Filter::default() },
         Filter { min_attempts: Some(2), ..Filter::default() },
@@ -197,8 +198,13 @@ async fn listings(fixture: &Fixture, spy: &Spy) {
     for filter in filters() {
         for sort in [SortBy::Created, SortBy::Updated, SortBy::Due] {
             for descending in [false, true] {
-                let query =
-                    ListQuery { filter: filter.clone(), sort, descending, after: None, limit: Some(3) };
+                let query = ListQuery {
+                    filter: filter.clone(),
+                    sort,
+                    descending,
+                    limit: Some(3),
+                    ..ListQuery::default()
+                };
                 let page: Vec<Delivery> = spy.store.list(&query).try_collect().await.unwrap();
                 let after = page.last().and_then(|last| Cursor::at(last, sort, descending));
                 if after.is_some() {
@@ -227,11 +233,22 @@ async fn operator_queries(fixture: &Fixture, spy: &Spy) {
     assert_indexed(fixture, "queue depths", queries).await;
     spy.store.key_state("h2", "k2", NOW).await.unwrap();
     assert_indexed(fixture, "key state", spy.queries()).await;
+    spy.store.waiting_behind("h2", "k2", 50_000).await.unwrap();
+    assert_indexed(fixture, "what waits behind", spy.queries()).await;
+    let activity = spy.store.handler_activity("h1", NOW).await.unwrap();
+    let queries = spy.queries();
+    assert!(activity.running.is_some() && activity.examined > ACTIVITY_WINDOW as u64, "{activity:?}");
+    assert_eq!(queries.len(), 4);
+    assert_indexed(fixture, "handler activity", queries).await;
     let dead = Filter { statuses: vec![Status::Dead], ..Filter::default() };
     let selection = Selection { filter: dead, cutoff: later(600) };
     let ids = ["d000004".into(), "d000011".into()];
     let requeue = Repair::Requeue { available_at: NOW };
     assert_eq!(spy.store.repair_selected(&ids, &selection, &requeue, NOW).await.unwrap(), 2);
+    let filter = Filter { groups: vec![ErrorGroupId::of("h0", "boom")], ..selection.filter };
+    let of_group = Selection { filter, ..selection };
+    assert_eq!(spy.store.count(&of_group).await.unwrap(), DELIVERIES as u64 / 35);
+    spy.store.repair_selected(&["d000025".into()], &of_group, &requeue, NOW).await.unwrap();
     assert_indexed(fixture, "repair", spy.queries()).await;
     spy.store.recover(&[], Timestamp::EPOCH).await.unwrap();
     spy.store.recover(&["h1".into()], Timestamp::EPOCH).await.unwrap();

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use relayctl::model::{
-    Cursor, Delivery, DeliveryId, Failure, FailureKind, Filter, Lane, ListQuery, NewEvent, SortBy, Status,
-    Timestamp, TypePattern,
+    Cursor, Delivery, DeliveryId, ErrorGroupId, Failure, FailureKind, Filter, Lane, ListQuery, NewEvent,
+    SortBy, Status, Timestamp, TypePattern,
 };
 use relayctl::store::{ErrorKind, Fenced, Outcome};
 
@@ -31,6 +31,9 @@ conformance![
     a_type_pattern_is_a_prefix_and_never_a_regular_expression,
     an_error_text_is_found_whatever_the_case_of_its_letters,
     a_cut_off_counts_what_has_not_changed_since,
+    a_listing_without_history_has_the_latest_failure_alone,
+    a_group_is_of_one_handler_and_of_what_has_failed,
+    a_limit_counts_the_members_of_a_group_alone,
 ];
 
 const ORDERS: [(SortBy, bool); 6] = [
@@ -80,6 +83,11 @@ async fn work_a_little(fixture: &Fixture, n: usize) {
     }
 }
 
+/// The group of what `work_a_little` says went wrong.
+fn refused(handler: &str) -> ErrorGroupId {
+    ErrorGroupId::of(handler, "Connection refused by host-<n>")
+}
+
 /// One filter of each kind, each of which selects some of the varied population and not all.
 fn single_filters(middle: Timestamp) -> Vec<Filter> {
     let none = Filter::default;
@@ -94,6 +102,8 @@ fn single_filters(middle: Timestamp) -> Vec<Filter> {
         Filter { key: Some("a".into()), ..none() },
         Filter { event: Some("e-07".into()), ..none() },
         Filter { error: Some("refused by HOST-1".into()), ..none() },
+        Filter { groups: vec![refused(HANDLER)], ..none() },
+        Filter { groups: vec![refused(OTHER_HANDLER), refused("auditor"), refused("nobody")], ..none() },
         Filter { since: Some(middle), ..none() },
         Filter { until: Some(middle), ..none() },
         Filter { finished_before: Some(middle), ..none() },
@@ -114,6 +124,7 @@ fn both(first: &Filter, second: &Filter) -> Filter {
         key: second.key.or(first.key),
         event: second.event.or(first.event),
         error: second.error.or(first.error),
+        groups: if second.groups.is_empty() { first.groups } else { second.groups },
         since: second.since.or(first.since),
         until: second.until.or(first.until),
         finished_before: second.finished_before.or(first.finished_before),
@@ -454,4 +465,69 @@ async fn a_cut_off_counts_what_has_not_changed_since(fixture: &Fixture) {
     assert_eq!(fixture.store.count(&selection).await.unwrap(), 2);
     fixture.clock.advance(LEASE);
     assert_eq!(fixture.count(Filter::default()).await, 4);
+}
+
+async fn a_listing_without_history_has_the_latest_failure_alone(fixture: &Fixture) {
+    let failing = fixture.publish(event()).await;
+    let fresh = fixture.publish(event()).await;
+    for message in ["first", "second"] {
+        let claimed = fixture.claim(1).await.remove(0);
+        let failure = Failure::new(FailureKind::Failed, message);
+        let retry = Outcome::Reschedule { available_at: fixture.now(), failure };
+        assert_eq!(
+            (claimed.delivery.id.clone(), fixture.settle(&claimed, retry).await),
+            (failing.clone(), Fenced::Applied)
+        );
+    }
+    for filter in
+        [Filter::default(), Filter { event: Some(fixture.get(&failing).await.event_id), ..Filter::default() }]
+    {
+        let whole = fixture.list(&ListQuery { filter: filter.clone(), ..ListQuery::default() }).await;
+        assert_eq!(whole[0].errors.len(), 2);
+        let listed = fixture.list(&ListQuery { filter, without_history: true, ..ListQuery::default() }).await;
+        let messages: Vec<_> = listed[0].errors.iter().map(|error| error.message.as_str()).collect();
+        assert_eq!(messages, ["second"]);
+        let rest = Delivery { errors: whole[0].errors.clone(), ..listed[0].clone() };
+        assert_eq!(rest, whole[0]);
+    }
+    assert_eq!(fixture.get(&fresh).await.errors, []);
+}
+
+async fn a_group_is_of_one_handler_and_of_what_has_failed(fixture: &Fixture) {
+    fixture.publish(event()).await;
+    let without_message = ErrorGroupId::of(HANDLER, "");
+    let of_group = |group| Filter { groups: vec![group], ..Filter::default() };
+    assert_eq!(fixture.count(of_group(without_message)).await, 0, "what never failed is in no group");
+    let dead = fixture.publish_dead(event().handler(OTHER_HANDLER)).await;
+    assert_eq!(fixture.count(of_group(ErrorGroupId::of(HANDLER, "the printer is on fire"))).await, 1);
+    assert_eq!(fixture.count(of_group(ErrorGroupId::of(OTHER_HANDLER, "the printer is on fire"))).await, 0);
+    let query = ListQuery {
+        filter: of_group(ErrorGroupId::of(HANDLER, "the printer is on fire")),
+        ..ListQuery::default()
+    };
+    assert_eq!(fixture.list(&query).await[0].id, dead);
+}
+
+/// Those of another group come first, and do not count.
+async fn a_limit_counts_the_members_of_a_group_alone(fixture: &Fixture) {
+    fixture.publish_many(event(), 6).await;
+    let claimed = fixture.claim(6).await;
+    for (claimed, message) in claimed.iter().zip(["other", "other", "line 1", "other", "line 2", "line 3"]) {
+        let failure = Failure::new(FailureKind::Failed, message);
+        assert_eq!(fixture.settle(claimed, Outcome::Bury { failure }).await, Fenced::Applied);
+    }
+    let filter = Filter { groups: vec![ErrorGroupId::of(HANDLER, "line <n>")], ..Filter::default() };
+    let query = |limit, after| ListQuery {
+        filter: filter.clone(),
+        limit: Some(limit),
+        after,
+        ..ListQuery::default()
+    };
+    let page = fixture.list(&query(2, None)).await;
+    let messages =
+        |page: &[Delivery]| page.iter().filter_map(|one| one.last_error.clone()).collect::<Vec<_>>();
+    assert_eq!(messages(&page), ["line 1", "line 2"]);
+    let after = Cursor::at(&page[1], SortBy::Created, false);
+    assert_eq!(messages(&fixture.list(&query(2, after)).await), ["line 3"]);
+    assert_eq!(fixture.list(&query(0, None)).await, []);
 }

@@ -21,6 +21,7 @@ mod claim;
 mod concurrency;
 mod controls;
 mod fencing;
+mod inquire;
 mod keys;
 mod limits;
 mod listing;

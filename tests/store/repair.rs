@@ -2,7 +2,8 @@
 
 use futures_util::future::join_all;
 use relayctl::model::{
-    AttemptError, Delivery, DeliveryId, FailureKind, Filter, Lane, NewEvent, Selection, Status, Timestamp,
+    AttemptError, Delivery, DeliveryId, ErrorGroupId, Failure, FailureKind, Filter, Lane, NewEvent,
+    Selection, Status, Timestamp,
 };
 use relayctl::store::{Fenced, Outcome, Repair, RepairOutcome};
 
@@ -23,6 +24,7 @@ conformance![
     a_bulk_repair_changes_those_that_are_still_selected,
     a_bulk_repair_changes_none_but_the_ids_given,
     a_bulk_repair_of_no_ids_changes_nothing,
+    a_bulk_repair_of_a_group_changes_its_members_alone,
     a_bulk_repair_skips_the_statuses_that_it_does_not_apply_to,
     a_cut_off_leaves_later_failures_out,
     a_bulk_bury_takes_leases,
@@ -206,6 +208,24 @@ async fn a_bulk_repair_of_no_ids_changes_nothing(fixture: &Fixture) {
     many_dead(fixture, HANDLER, 2).await;
     assert_eq!(requeue_selected(fixture, &[], &fixture.select(Filter::default())).await, 0);
     assert_eq!(fixture.count(in_status(Status::Dead)).await, 2);
+}
+
+async fn a_bulk_repair_of_a_group_changes_its_members_alone(fixture: &Fixture) {
+    fixture.publish_many(event(), 4).await;
+    let claimed = fixture.claim(4).await;
+    for (claimed, message) in claimed.iter().zip(["line 1", "other", "line 22", "line"]) {
+        let failure = Failure::new(FailureKind::Failed, message);
+        assert_eq!(fixture.settle(claimed, Outcome::Bury { failure }).await, Fenced::Applied);
+    }
+    let groups = vec![ErrorGroupId::of(HANDLER, "line <n>")];
+    let selection = fixture.select(Filter { groups, ..in_status(Status::Dead) });
+    let all = crate::fixture::ids(&claimed);
+    assert_eq!(fixture.store.count(&selection).await.unwrap(), 2);
+    assert_eq!(requeue_selected(fixture, &all, &selection).await, 2);
+    for (id, requeues) in all.iter().zip([1, 0, 1, 0]) {
+        assert_eq!(fixture.get(id).await.requeues, requeues);
+    }
+    assert_eq!(requeue_selected(fixture, &all, &selection).await, 0);
 }
 
 async fn a_bulk_repair_skips_the_statuses_that_it_does_not_apply_to(fixture: &Fixture) {

@@ -7,7 +7,7 @@ use clap::builder::PossibleValuesParser;
 use clap::builder::TypedValueParser as _;
 
 use super::values::{TimeArg, duration, name};
-use crate::model::{EventId, Filter, Lane, Status, Timestamp, TypePattern};
+use crate::model::{ErrorGroupId, EventId, Filter, Lane, Status, Timestamp, TypePattern};
 
 /// Conditions; all that are given have to hold. Values are compared as they are: nothing in them is a pattern,
 /// except a `*` at the end of a type.
@@ -39,6 +39,10 @@ pub struct FilterArgs {
     /// Only those whose last error contains this text; upper and lower case are alike.
     #[arg(long, value_name = "TEXT")]
     pub error: Option<String>,
+
+    /// Only those whose last error is of this group, as `relayctl errors` names it; may be given more than once.
+    #[arg(long = "group", value_name = "GROUP", value_parser = parse_group)]
+    pub groups: Vec<ErrorGroupId>,
 
     /// Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d).
     #[arg(long, value_name = "TIME", value_parser = TimeArg::parse)]
@@ -76,6 +80,7 @@ impl FilterArgs {
             key: self.key.clone(),
             event: self.event.clone().map(EventId::from),
             error: self.error.clone(),
+            groups: self.groups.clone(),
             since: instant(self.since),
             until: instant(self.until),
             finished_before: instant(self.finished_before),
@@ -88,6 +93,10 @@ impl FilterArgs {
 
 fn parse_pattern(text: &str) -> Result<TypePattern, String> {
     text.parse::<TypePattern>().map_err(|error| error.to_string())
+}
+
+fn parse_group(text: &str) -> Result<ErrorGroupId, String> {
+    text.parse::<ErrorGroupId>().map_err(|error| error.to_string())
 }
 
 fn status_parser() -> impl clap::builder::TypedValueParser<Value = Status> {

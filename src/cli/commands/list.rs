@@ -14,7 +14,7 @@ use crate::model::{Cursor, Delivery, ListQuery, SortBy, Timestamp};
 use crate::store::{ErrorKind, StoreError};
 
 /// Corrupt deliveries that are named one by one; the rest is counted.
-const NAMED_CORRUPT: u64 = 10;
+pub const NAMED_CORRUPT: u64 = 10;
 
 /// Examples and exit codes.
 pub const DOCS: Docs = Docs {
@@ -86,6 +86,7 @@ impl Args {
             descending: self.reverse,
             after: self.cursor.clone(),
             limit: self.limit().map(|limit| limit.saturating_add(1)),
+            without_history: false,
         }
     }
 
@@ -197,12 +198,17 @@ impl<'a> Pour<'a> {
         }
         match self.corrupt {
             0 => Ok(Exit::Done),
-            1 => Err(CliError::failed("a delivery could not be understood, and is left out")),
-            corrupt => Err(CliError::failed(format!(
-                "{corrupt} deliveries could not be understood, and are left out"
-            ))),
+            corrupt => Err(left_out(corrupt)),
         }
     }
+}
+
+/// The error of a listing that could not show everything.
+pub fn left_out(corrupt: u64) -> CliError {
+    CliError::failed(match corrupt {
+        1 => "a delivery could not be understood, and is left out".to_owned(),
+        _ => format!("{corrupt} deliveries could not be understood, and are left out"),
+    })
 }
 
 fn nothing(query: &ListQuery) -> &'static str {

@@ -3,6 +3,9 @@
 mod bulk;
 pub mod bury;
 pub mod completions;
+pub mod errors;
+pub mod explain;
+mod explanation;
 pub mod keys;
 pub mod list;
 pub mod man;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use super::pause::described;
+use super::explanation::{Help, Telling as Sentences, help};
 use crate::cli::args::values::name;
 use crate::cli::context::Context;
 use crate::cli::docs::{Docs, STORE_EXITS};
@@ -18,10 +18,8 @@ use crate::cli::render::text::visible;
 use crate::cli::render::time::Times;
 use crate::cli::ui::{Meaning, Ui};
 use crate::config::OutputFormat;
-use crate::model::{
-    Blocker, Controls, Delivery, DeliveryId, Event, KeyState, Lane, Pause, Status, TrippedBreaker,
-};
-use crate::ops;
+use crate::model::{Delivery, DeliveryId, Event, Lane, Pause, Status, TrippedBreaker};
+use crate::ops::explain::{Explanation, Finding, Found, explain, facts_of};
 use crate::store::Store;
 
 /// Examples and exit codes.
@@ -41,8 +39,8 @@ pub const DOCS: Docs = Docs {
 
 /// Show one delivery with its event, its history, and what blocks it
 ///
-/// Formats: table (text for people), json and jsonl (`{delivery, event, blockedBy?, paused?, breakers?}`, where the
-/// event is null if it is gone), csv (the delivery's fields), ids.
+/// Formats: table (text for people), json and jsonl (`{delivery, event, blockedBy?, paused?, breakers?, findings}`, where the
+/// event is null if it is gone and the findings are those of `explain`), csv (the delivery's fields), ids.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// The delivery's id
@@ -64,8 +62,12 @@ struct Story {
     /// The workers that leave its handler alone, while it is unfinished.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     breakers: Vec<TrippedBreaker>,
+    /// Why it runs or does not.
+    findings: Vec<Found>,
     #[serde(skip)]
-    key_state: Option<KeyState>,
+    explanation: Explanation,
+    #[serde(skip)]
+    commands: Vec<Help>,
 }
 
 /// Runs `show`.
@@ -92,7 +94,8 @@ pub async fn run(context: &Context, args: &Args) -> CliResult<Exit> {
     Ok(Exit::Done)
 }
 
-fn missing(id: &str, location: &str) -> CliError {
+/// There is no delivery of this id.
+pub fn missing(id: &str, location: &str) -> CliError {
     CliError::failed(format!("there is no delivery `{id}` in {location}")).with_hint(
         "if this is an event's id, look with `relayctl list --event ID`; a finished delivery may have been purged",
     )
@@ -100,21 +103,18 @@ fn missing(id: &str, location: &str) -> CliError {
 
 async fn story_of(context: &Context, store: &dyn Store, delivery: Delivery) -> CliResult<Story> {
     let event = store.events(std::slice::from_ref(&delivery.event_id)).await?.pop();
-    let key_state = match &delivery.key {
-        Some(key) if delivery.status.is_unfinished() => {
-            Some(store.key_state(&delivery.handler, key, context.now()).await?)
-        }
-        _ => None,
-    };
-    let blocker = key_state.as_ref().and_then(|state| state.blocker_of(&delivery));
-    let blocked_by = blocker.map(|blocker| blocker.delivery().clone());
-    let mut controls = match delivery.status.is_unfinished() {
-        true => ops::controls(store, context.now()).await?,
-        false => Controls::default(),
-    };
-    controls.breakers.retain(|breaker| breaker.handler == delivery.handler);
-    let paused = controls.pause_of(&delivery.handler).cloned();
-    Ok(Story { delivery, event, blocked_by, paused, breakers: controls.breakers, key_state })
+    let facts = facts_of(store, delivery, context.now()).await?;
+    let explanation = explain(&facts);
+    Ok(Story {
+        blocked_by: explanation.blockers.first().cloned(),
+        paused: facts.controls.pauses.into_iter().next(),
+        breakers: facts.controls.breakers,
+        findings: explanation.findings.clone(),
+        commands: help(&explanation, context.given()),
+        explanation,
+        event,
+        delivery: facts.delivery,
+    })
 }
 
 /// Turns a story into text for a terminal.
@@ -128,8 +128,7 @@ impl Telling<'_> {
         let mut text = String::new();
         self.heading(&mut text, &format!("Delivery {}", story.delivery.id));
         self.facts(&mut text, &self.delivery_facts(&story.delivery));
-        let _ = writeln!(text, "\n{}", self.situation(story));
-        self.held_up(&mut text, story);
+        self.situation(&mut text, story);
         self.event(&mut text, story);
         self.history(&mut text, &story.delivery);
         text
@@ -171,96 +170,17 @@ impl Telling<'_> {
         ]
     }
 
-    /// What holds its handler up as a whole.
-    fn held_up(&self, text: &mut String, story: &Story) {
-        let handler = visible(&story.delivery.handler);
-        if let Some(pause) = &story.paused {
-            let since = described(pause, &self.times);
-            let _ = writeln!(
-                text,
-                "Its handler is paused {since}\n  relayctl workers claim nothing of it. To end that: relayctl resume \
-                 {handler}"
-            );
+    /// Why it runs or does not, and what would help: `explain` in short.
+    fn situation(&self, text: &mut String, story: &Story) {
+        text.push('\n');
+        let mut explanation = story.explanation.clone();
+        explanation.findings.retain(|found| !matches!(found.finding, Finding::WorkerSeen { .. }));
+        for line in Sentences::new(self.ui, self.times).lines(&explanation) {
+            let _ = writeln!(text, "{line}");
         }
-        for breaker in &story.breakers {
-            let _ = writeln!(
-                text,
-                "Worker {} leaves its handler alone since {}, after {} failures in a row; it tries again {}.\n  {}",
-                visible(&breaker.worker),
-                self.times.show(breaker.opened_at),
-                breaker.failures,
-                self.times.show(breaker.probe_at.max(self.times.now)),
-                visible(breaker.last_error.lines().next().unwrap_or_default()),
-            );
+        for Help { purpose, command } in &story.commands {
+            let _ = writeln!(text, "To {purpose}: {command}");
         }
-    }
-
-    /// Why it runs or does not, in sentences.
-    fn situation(&self, story: &Story) -> String {
-        let delivery = &story.delivery;
-        let key_state = story.key_state.as_ref();
-        let blocker = key_state.and_then(|state| state.blocker_of(delivery));
-        match (delivery.status, blocker) {
-            (Status::Completed, _) => "It is done.".to_owned(),
-            (Status::Dead, _) => {
-                format!("It was given up. To run it again: relayctl requeue {}", visible(delivery.id.as_str()))
-            }
-            (Status::Processing, _) if delivery.is_running(self.times.now) => {
-                "A worker holds it under a live lease.".to_owned()
-            }
-            (_, Some(blocker)) => self.blocked(delivery, &blocker, key_state),
-            (Status::Processing, None) => {
-                "Its lease ran out: the worker died, or was cut off. The next claim for this handler takes it again."
-                    .to_owned()
-            }
-            (Status::Pending, None) => self.free(story),
-        }
-    }
-
-    fn free(&self, story: &Story) -> String {
-        let is_held_up = story.paused.is_some() || !story.breakers.is_empty();
-        match story.delivery.due_at {
-            Some(due) if due > self.times.now => {
-                format!("It waits for its time, {}. Nothing else is in its way.", self.times.show(due))
-            }
-            _ if is_held_up => "It is due.".to_owned(),
-            _ => "Nothing is in its way: a worker for its handler takes it as soon as it has room. If it stays, check \
-                  that such a worker runs."
-                .to_owned(),
-        }
-    }
-
-    fn blocked(&self, delivery: &Delivery, blocker: &Blocker, state: Option<&KeyState>) -> String {
-        let other = blocker.delivery();
-        let what = match blocker {
-            Blocker::Predecessor(_) => "an earlier one of its handler and key has to finish first",
-            Blocker::Running(_) => "another one of its handler and key runs under a live lease",
-        };
-        let since = self.times.show(other.created_at);
-        let mut text = format!(
-            "It is blocked: {what}.\n  by  {}  {}, attempts {}, created {since}",
-            visible(other.id.as_str()),
-            self.state_of(other),
-            tries(other),
-        );
-        if let Some(error) = &other.last_error {
-            let _ = write!(text, "\n      {}", visible(error));
-        }
-        if let Some(state) = state.filter(|state| state.unfinished > 1) {
-            let key = visible(delivery.key.as_deref().unwrap_or_default());
-            let _ = write!(
-                text,
-                "\n{} deliveries of key {key} are unfinished for this handler.",
-                state.unfinished
-            );
-        }
-        text
-    }
-
-    fn state_of(&self, delivery: &Delivery) -> String {
-        let when = crate::cli::render::delivery::when(delivery, &self.times);
-        let status = self.ui.paint(Meaning::Status(delivery.status), delivery.status.as_str());
-        format!("{status}, {when}")
     }
 
     fn event(&self, text: &mut String, story: &Story) {

@@ -3,6 +3,7 @@
 pub mod delivery;
 pub mod json;
 pub mod listing;
+pub mod shell;
 pub mod table;
 pub mod text;
 pub mod time;

@@ -26,8 +26,8 @@ use super::{
     RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, TransactionWork,
 };
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, IdSource, KeySequence, KeyState, ListQuery, NewEvent,
-    Pause, Selection, Statistics, Timestamp, Transition, TrippedBreaker, UuidV7,
+    Appended, Delivery, DeliveryId, Event, EventId, HandlerActivity, IdSource, KeySequence, KeyState,
+    ListQuery, NewEvent, Pause, Selection, Statistics, Timestamp, Transition, TrippedBreaker, UuidV7,
 };
 
 use state::State;
@@ -165,6 +165,15 @@ impl Store for MemoryStore {
 
     async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState> {
         Ok(self.lock().await.key_state(handler, key, now))
+    }
+
+    async fn waiting_behind(&self, handler: &str, key: &str, sequence: i64) -> Result<u64> {
+        Ok(self.lock().await.waiting_behind(handler, key, sequence))
+    }
+
+    /// All deliveries of the handler are looked at.
+    async fn handler_activity(&self, handler: &str, now: Timestamp) -> Result<HandlerActivity> {
+        Ok(self.lock().await.handler_activity(handler, now))
     }
 
     async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome> {

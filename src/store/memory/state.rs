@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::model::{
-    Delivery, DeliveryId, Event, EventId, HandlerStatistics, IllegalTransition, KeySequence, KeyState, Lane,
-    Lease, ListQuery, Pause, Statistics, Status, Timestamp, Transition, TrippedBreaker, apply,
+    Delivery, DeliveryId, Event, EventId, HandlerActivity, HandlerStatistics, IllegalTransition, KeySequence,
+    KeyState, Lane, Lease, ListQuery, Pause, Statistics, Status, Timestamp, Transition, TrippedBreaker,
+    apply,
 };
 use crate::store::Fenced;
 
@@ -73,7 +74,13 @@ impl State {
             .collect();
         let limit = query.limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
         let next = || if query.descending { listed.pop_last() } else { listed.pop_first() };
-        std::iter::from_fn(next).map(|(_, delivery)| delivery.clone()).take(limit).collect()
+        let shown = |(_, delivery): (_, &Delivery)| match query.without_history {
+            true => {
+                Delivery { errors: delivery.errors.last().cloned().into_iter().collect(), ..delivery.clone() }
+            }
+            false => delivery.clone(),
+        };
+        std::iter::from_fn(next).map(shown).take(limit).collect()
     }
 
     pub(super) fn statistics(&self) -> Statistics {
@@ -93,6 +100,27 @@ impl State {
         let mut unfinished: Vec<Delivery> = self.deliveries.values().filter(of_key).cloned().collect();
         unfinished.sort_by_key(|delivery| delivery.sequence);
         KeyState::of(&unfinished, now)
+    }
+
+    pub(super) fn waiting_behind(&self, handler: &str, key: &str, sequence: i64) -> u64 {
+        let waits = |delivery: &&Delivery| {
+            delivery.handler == handler
+                && delivery.key.as_deref() == Some(key)
+                && delivery.sequence > Some(sequence)
+                && delivery.status.is_unfinished()
+        };
+        self.deliveries.values().filter(waits).count() as u64
+    }
+
+    pub(super) fn handler_activity(&self, handler: &str, now: Timestamp) -> HandlerActivity {
+        let mut activity = HandlerActivity::default();
+        for delivery in self.deliveries.values().filter(|delivery| delivery.handler == handler) {
+            activity.examine(delivery);
+            if delivery.is_running(now) {
+                activity.running = Some(delivery.clone());
+            }
+        }
+        activity
     }
 
     pub(super) fn pause(&mut self, pause: &Pause) -> Option<Pause> {

@@ -13,6 +13,7 @@ pub(super) fn conditions(filter: &Filter) -> Document {
     and.extend(filter.key.as_ref().map(|key| doc! { "key": { "$eq": key } }));
     and.extend(filter.event.as_ref().map(|event| doc! { "eventId": { "$eq": event.as_str() } }));
     and.extend(filter.error.as_ref().map(|text| mentions(text)));
+    and.extend((!filter.groups.is_empty()).then(has_failed));
     and.extend(filter.since.map(|since| doc! { "createdAt": { "$gte": date(since) } }));
     and.extend(filter.until.map(|until| doc! { "createdAt": { "$lt": date(until) } }));
     and.extend(filter.finished_before.map(|time| {
@@ -36,6 +37,11 @@ pub(super) fn selection(selection: &Selection) -> Document {
     let cutoff = date(selection.cutoff);
     let unchanged = doc! { "$or": [{ "updatedAt": { "$lte": cutoff } }, { "updatedAt": null }] };
     doc! { "$and": [conditions(&selection.filter), unchanged] }
+}
+
+/// What can belong to a group of errors. Which one it belongs to no query can say: see [`groups`](super::groups).
+fn has_failed() -> Document {
+    doc! { "$or": [{ "lastError": { "$ne": null } }, { "status": "dead" }] }
 }
 
 pub(super) fn status_words(statuses: &[Status]) -> Vec<&'static str> {

@@ -1,5 +1,6 @@
 //! Reading: by id, in order, counted; always by an index and never by a sort in memory.
 
+use futures_util::future::ready;
 use futures_util::stream::{self, BoxStream};
 use futures_util::{Stream, StreamExt as _, TryStreamExt as _};
 use mongodb::bson::{Document, RawDocumentBuf, doc};
@@ -8,10 +9,10 @@ use mongodb::options::Hint;
 use super::documents::{date, read_delivery, read_event, read_key_sequence};
 use super::error::classify;
 
-use super::{ALL_AT_ONCE, BEGINNING, MongoStore, filter, schema};
+use super::{ALL_AT_ONCE, BEGINNING, MongoStore, filter, groups, schema};
 use crate::model::{
-    Cursor, Delivery, DeliveryId, Event, EventId, Filter, KeySequence, KeyState, ListQuery, Selection,
-    SortBy, Status, Timestamp, TypePattern,
+    Cursor, Delivery, DeliveryId, Event, EventId, Filter, KeySequence, ListQuery, Selection, SortBy, Status,
+    TypePattern,
 };
 use crate::store::{Result, StoreError};
 
@@ -112,14 +113,24 @@ async fn open_listing(
     let plan = plan(&query);
     let deliveries = store.deliveries();
     let mut find = deliveries.find(plan.filter).sort(plan.sort).hint(Hint::Name(plan.index.to_owned()));
-    if let Some(limit) = query.limit {
-        if limit == 0 {
-            return Ok(stream::empty().boxed());
-        }
-        find = find.limit(i64::try_from(limit).unwrap_or(i64::MAX));
+    let limit = query.limit.map_or(i64::MAX, |limit| i64::try_from(limit).unwrap_or(i64::MAX));
+    if limit == 0 {
+        return Ok(stream::empty().boxed());
+    }
+    if query.limit.is_some() && query.filter.groups.is_empty() {
+        find = find.limit(limit);
+    }
+    if query.without_history {
+        find = find.projection(doc! { "errors": { "$slice": -1 } });
     }
     let cursor = find.await.map_err(|error| classify(DOING, error))?;
-    Ok(cursor.map(read_item).boxed())
+    let items = cursor.map(read_item).filter(move |item| ready(belongs(item, &query.filter)));
+    Ok(items.take(usize::try_from(limit).unwrap_or(usize::MAX)).boxed())
+}
+
+/// One that cannot be understood may belong to a group.
+fn belongs(item: &Result<Delivery>, filter: &Filter) -> bool {
+    item.as_ref().map_or(true, |delivery| filter.matches_group(delivery))
 }
 
 fn read_item(document: mongodb::error::Result<RawDocumentBuf>) -> Result<Delivery> {
@@ -133,9 +144,13 @@ async fn of_one_event(
 ) -> Result<impl Stream<Item = Result<Delivery>> + use<>> {
     let plan = plan(&query);
     let deliveries = store.deliveries();
-    let find = deliveries.find(plan.filter).hint(Hint::Name(schema::EVENT_HANDLER.to_owned()));
+    let mut find = deliveries.find(plan.filter).hint(Hint::Name(schema::EVENT_HANDLER.to_owned()));
+    if query.without_history {
+        find = find.projection(doc! { "errors": { "$slice": -1 } });
+    }
     let cursor = find.await.map_err(|error| classify(DOING, error))?;
-    let mut found: Vec<Result<Delivery>> = cursor.map(read_item).collect().await;
+    let items = cursor.map(read_item).filter(|item| ready(belongs(item, &query.filter)));
+    let mut found: Vec<Result<Delivery>> = items.collect().await;
     let place = |item: &Result<Delivery>| {
         let delivery = item.as_ref().ok()?;
         Some((query.sort.time_of(delivery)?, delivery.id.clone()))
@@ -152,6 +167,9 @@ pub(super) async fn count(store: &MongoStore, selection: &Selection) -> Result<u
         Some(_) => schema::EVENT_HANDLER,
         None => count_index(&selection.filter),
     };
+    if !selection.filter.groups.is_empty() {
+        return groups::count(store, selection, index).await;
+    }
     let count = deliveries.count_documents(filter::selection(selection)).hint(Hint::Name(index.to_owned()));
     count.await.map_err(|error| classify("counting deliveries", error))
 }
@@ -163,30 +181,6 @@ pub(super) fn count_index(filter: &Filter) -> &'static str {
         Filter { handler: Some(_), .. } if !has_rare_statuses(filter) => schema::HANDLER_CREATED,
         _ => schema::STATUS_UPDATED,
     }
-}
-
-/// See [`Store::key_state`](crate::store::Store::key_state).
-pub(super) async fn key_state(
-    store: &MongoStore,
-    handler: &str,
-    key: &str,
-    now: Timestamp,
-) -> Result<KeyState> {
-    let failed = |error| classify("looking at a key", error);
-    let deliveries = store.deliveries();
-    let open = doc! { "handler": handler, "key": key, "dueAt": { "$gte": BEGINNING } };
-    let by_open = || Hint::Name(schema::OPEN.to_owned());
-    let order = doc! { "handler": 1, "key": 1, "sequence": 1 };
-    let head = deliveries.find_one(open.clone()).sort(order.clone()).hint(by_open()).await.map_err(failed)?;
-    let live = doc! { "handler": handler, "key": key, "status": "processing", "dueAt": { "$gt": date(now) } };
-    let by_running = Hint::Name(schema::RUNNING.to_owned());
-    let running = deliveries.find_one(live).hint(by_running).await.map_err(failed)?;
-    let unfinished = deliveries.count_documents(open).hint(by_open()).await.map_err(failed)?;
-    Ok(KeyState {
-        head: head.map(|document| read_delivery(&document)).transpose()?,
-        running: running.map(|document| read_delivery(&document)).transpose()?,
-        unfinished,
-    })
 }
 
 /// See [`Store::key_sequences`](crate::store::Store::key_sequences).

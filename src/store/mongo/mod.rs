@@ -28,6 +28,8 @@ mod controls;
 mod documents;
 mod error;
 mod filter;
+mod groups;
+mod inquire;
 mod json;
 mod key_locks;
 mod leases;
@@ -63,8 +65,8 @@ use super::{
     TransactionWork,
 };
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, IdSource, KeySequence, KeyState, Lease, ListQuery,
-    NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker, UuidV7,
+    Appended, Delivery, DeliveryId, Event, EventId, HandlerActivity, IdSource, KeySequence, KeyState, Lease,
+    ListQuery, NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker, UuidV7,
 };
 
 pub use schema::setup_script;
@@ -348,7 +350,15 @@ impl Store for MongoStore {
     }
 
     async fn key_state(&self, handler: &str, key: &str, now: Timestamp) -> Result<KeyState> {
-        list::key_state(self, handler, key, now).await
+        inquire::key_state(self, handler, key, now).await
+    }
+
+    async fn waiting_behind(&self, handler: &str, key: &str, sequence: i64) -> Result<u64> {
+        inquire::waiting_behind(self, handler, key, sequence).await
+    }
+
+    async fn handler_activity(&self, handler: &str, now: Timestamp) -> Result<HandlerActivity> {
+        inquire::handler_activity(self, handler, now).await
     }
 
     async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome> {

@@ -1,11 +1,13 @@
 //! What an operator changes: requeue, bury, recover.
 
+use std::borrow::Cow;
+
 use mongodb::bson::{Bson, Document, doc};
 
 use super::documents::{date, read_delivery};
 use super::error::classify;
 use super::settle::{buried, crashed, drop_lease, number, waiting};
-use super::{MongoStore, filter, schema};
+use super::{MongoStore, filter, groups, schema};
 use crate::model::{DeliveryId, Failure, FailureKind, MAX_ERROR_HISTORY, Selection, Timestamp};
 use crate::store::{Repair, RepairOutcome, Result};
 
@@ -38,7 +40,12 @@ pub(super) async fn repair_selected(
     repair: &Repair,
     now: Timestamp,
 ) -> Result<u64> {
-    let ids: Vec<&str> = ids.iter().map(DeliveryId::as_str).collect();
+    let members = match selection.filter.groups.is_empty() {
+        true => Cow::Borrowed(ids),
+        // What belongs to a group goes on to do so until it changes, and then it is behind the cut-off.
+        false => Cow::Owned(groups::among(store, ids, &selection.filter).await?),
+    };
+    let ids: Vec<&str> = members.iter().map(DeliveryId::as_str).collect();
     let conditions = vec![
         doc! { "_id": { "$in": ids } },
         doc! { "status": { "$in": statuses(repair) } },

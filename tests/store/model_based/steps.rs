@@ -9,8 +9,8 @@ use proptest::option;
 use proptest::prelude::{Just, Strategy, any, prop_oneof};
 use proptest::sample::Index;
 use relayctl::model::{
-    Appended, Delivery, DeliveryId, EventId, Filter, KeyState, Lease, LeaseToken, ListQuery, NewEvent,
-    Selection, SortBy, Statistics, Status, Timestamp, TypePattern,
+    Appended, Delivery, DeliveryId, ErrorGroupId, EventId, Filter, KeyState, Lease, LeaseToken, ListQuery,
+    NewEvent, Selection, SortBy, Statistics, Status, Timestamp, TypePattern,
 };
 use relayctl::store::{
     ClaimRequest, Claimed, ErrorKind, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest,
@@ -189,6 +189,7 @@ fn filter() -> impl Strategy<Value = Box<Filter>> {
                 event_type,
                 key: key.map(|place| KEYS[place].to_owned()),
                 event: None,
+                groups: if fire && min_attempts.is_none() { on_fire() } else { Vec::new() },
                 error: (fire && min_attempts.is_some()).then(|| "ON FIRE".to_owned()),
                 since,
                 until,
@@ -199,6 +200,11 @@ fn filter() -> impl Strategy<Value = Box<Filter>> {
             })
         },
     )
+}
+
+/// What failed in two of the handlers.
+fn on_fire() -> Vec<ErrorGroupId> {
+    HANDLERS[..2].iter().map(|handler| ErrorGroupId::of(handler, &failure().message)).collect()
 }
 
 // ---- performing
@@ -285,7 +291,8 @@ impl Pilot {
             Step::Advance { .. } => Answer::Nothing,
             Step::List { filter, sort, descending, limit } => {
                 let (filter, limit) = ((**filter).clone(), *limit);
-                let query = ListQuery { filter, sort: *sort, descending: *descending, after: None, limit };
+                let query =
+                    ListQuery { filter, sort: *sort, descending: *descending, limit, ..ListQuery::default() };
                 let listed: Vec<Delivery> = store.list(&query).try_collect().await.unwrap();
                 Answer::Listed(listed.into_iter().map(without_lane).collect())
             }
