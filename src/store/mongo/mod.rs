@@ -27,6 +27,7 @@ mod connect;
 mod controls;
 mod documents;
 mod error;
+mod exact;
 mod filter;
 mod json;
 mod key_locks;
