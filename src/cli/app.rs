@@ -6,8 +6,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::args::values::duration;
 use super::commands::{
-    bury, completions, keys, list, man, pause, publish, purge, recover, requeue, resume, run, setup, show,
-    stats,
+    bury, completions, export, keys, list, man, pause, publish, purge, recover, requeue, resume, run, setup,
+    show, stats,
 };
 use super::context::Context;
 use super::docs::Docs;
@@ -159,6 +159,8 @@ pub enum Command {
     Keys(keys::Args),
     #[command(after_long_help = recover::DOCS.after_help())]
     Recover(recover::Args),
+    #[command(after_long_help = export::DOCS.after_help())]
+    Export(export::Args),
     #[command(after_long_help = pause::DOCS.after_help())]
     Pause(pause::Args),
     #[command(after_long_help = resume::DOCS.after_help())]
@@ -198,6 +200,9 @@ impl Command {
             Command::Purge(args) => interrupts.stops_when_insisted(purge::run(context, args, stop)).await,
             Command::Keys(args) => interrupts.stops_when_insisted(keys::run(context, args, stop)).await,
             Command::Recover(args) => interrupts.stops(recover::run(context, args)).await,
+            Command::Export(args) => {
+                interrupts.stops_when_insisted(export::run(context, args, &interrupts)).await
+            }
             Command::Pause(args) => interrupts.stops(pause::run(context, args)).await,
             Command::Resume(args) => interrupts.stops(resume::run(context, args)).await,
         }
@@ -218,6 +223,7 @@ pub fn docs_of(name: &str) -> &'static Docs {
         Some("purge") => &purge::DOCS,
         Some("keys") => &keys::DOCS,
         Some("recover") => &recover::DOCS,
+        Some("export") => &export::DOCS,
         Some("pause") => &pause::DOCS,
         Some("resume") => &resume::DOCS,
         Some("run") => &run::DOCS,

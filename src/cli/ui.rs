@@ -13,6 +13,7 @@ use crate::cli::render::table::Canvas;
 use crate::cli::render::text::visible_lines;
 use crate::config::{OutputFormat, redact};
 
+pub use progress::Progress;
 pub use style::{ColorWhen, Meaning};
 
 /// How much is said on standard error.

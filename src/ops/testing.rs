@@ -12,8 +12,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock as _, ManualClock};
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, Failure, FailureKind, KeySequence, KeyState, ListQuery,
-    NewEvent, Pause, Selection, Statistics, Status, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Failure, FailureKind, Filter, KeySequence,
+    KeyState, ListQuery, NewEvent, Pause, Selection, Statistics, Status, Timestamp, TrippedBreaker,
 };
 use crate::store::memory::MemoryStore;
 use crate::store::{
@@ -237,6 +237,10 @@ impl Store for Spoilt {
 
     async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
         self.store.count_purgeable(request).await
+    }
+
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
+        self.store.export(filter, cutoff)
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

@@ -18,8 +18,8 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, Lease, ListQuery, NewEvent, Pause,
-    Selection, Statistics, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, KeySequence, KeyState, Lease,
+    ListQuery, NewEvent, Pause, Selection, Statistics, Timestamp, TrippedBreaker,
 };
 
 pub use error::{ErrorKind, Result, StoreError};
@@ -200,6 +200,18 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The deletion pins the value that it read, in a transaction that looks again, so that an append in flight
     /// conflicts with it. A pruned key starts again at 1 and still obeys the invariant.
     async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch>;
+
+    // ---- from store to store -----------------------------------------------------------------------------------
+
+    /// The deliveries that match and were created at or before `cutoff`, each with its event: everything that is stored of
+    /// the two, one at a time; memory does not grow with their number.
+    ///
+    /// They come by key, sequence and id; those without a key first. As nothing changes any of these, a delivery that is
+    /// there all the time comes exactly once, whatever workers do meanwhile, and an earlier one of a key before a later one.
+    ///
+    /// A delivery that cannot be understood, whose event is not there, or that holds what a line cannot tell exactly, is an
+    /// `Err` item of kind `Corrupt`, and the export goes on behind it. Any other `Err` ends the stream.
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>>;
 
     // ---- what holds handlers up --------------------------------------------------------------------------------
     //

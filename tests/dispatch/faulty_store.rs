@@ -9,8 +9,8 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use relayctl::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, KeySequence, KeyState, ListQuery, NewEvent, Pause,
-    Selection, Statistics, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, KeySequence, KeyState, ListQuery,
+    NewEvent, Pause, Selection, Statistics, Timestamp, TrippedBreaker,
 };
 use relayctl::store::memory::MemoryStore;
 use relayctl::store::{
@@ -230,6 +230,10 @@ impl Store for FaultyStore {
 
     async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
         self.inner.count_purgeable(request).await
+    }
+
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
+        self.inner.export(filter, cutoff)
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

@@ -3,6 +3,7 @@
 mod bulk;
 pub mod bury;
 pub mod completions;
+pub mod export;
 pub mod keys;
 pub mod list;
 pub mod man;

@@ -11,6 +11,7 @@ mod claim;
 mod cleanup;
 mod state;
 mod transaction;
+mod transfer;
 mod wake_up;
 
 use std::fmt;
@@ -26,8 +27,8 @@ use super::{
     RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, TransactionWork,
 };
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, IdSource, KeySequence, KeyState, ListQuery, NewEvent,
-    Pause, Selection, Statistics, Timestamp, Transition, TrippedBreaker, UuidV7,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, IdSource, KeySequence, KeyState,
+    ListQuery, NewEvent, Pause, Selection, Statistics, Timestamp, Transition, TrippedBreaker, UuidV7,
 };
 
 use state::State;
@@ -202,6 +203,13 @@ impl Store for MemoryStore {
 
     async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
         Ok(cleanup::purgeable(&*self.lock().await, request).len() as u64)
+    }
+
+    /// What is exported is the state at the moment at which the stream is first polled.
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
+        let filter = filter.clone();
+        let snapshot = async move { stream::iter(transfer::export(&*self.lock().await, &filter, cutoff)) };
+        snapshot.flatten_stream().boxed()
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

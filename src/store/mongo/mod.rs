@@ -28,9 +28,11 @@ mod controls;
 mod documents;
 mod error;
 mod exact;
+mod export;
 mod filter;
 mod json;
 mod key_locks;
+mod key_order;
 mod leases;
 mod list;
 mod names;
@@ -64,8 +66,8 @@ use super::{
     TransactionWork,
 };
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, IdSource, KeySequence, KeyState, Lease, ListQuery,
-    NewEvent, Pause, Selection, Statistics, Timestamp, TrippedBreaker, UuidV7,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, IdSource, KeySequence, KeyState,
+    Lease, ListQuery, NewEvent, Pause, Selection, Statistics, Timestamp, TrippedBreaker, UuidV7,
 };
 
 pub use schema::setup_script;
@@ -368,6 +370,10 @@ impl Store for MongoStore {
 
     async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
         retention::count_purgeable(self, request).await
+    }
+
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
+        export::export(self, filter.clone(), cutoff)
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {
