@@ -300,6 +300,17 @@ impl Delivery {
         }
     }
 
+    /// The field in which this delivery differs from the stored one of the same id, of those that never change, if any.
+    pub fn difference_from(&self, stored: &Delivery) -> Option<&'static str> {
+        let differences = [
+            ("eventId", self.event_id != stored.event_id),
+            ("handler", self.handler != stored.handler),
+            ("key", self.key != stored.key),
+            ("sequence", self.sequence != stored.sequence),
+        ];
+        differences.into_iter().find_map(|(field, differs)| differs.then_some(field))
+    }
+
     pub(crate) fn remember(&mut self, failure: &Failure, now: Timestamp) {
         self.last_error = Some(failure.message.clone());
         self.errors.push(AttemptError {

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use serde::ser::{Serialize, SerializeStruct as _, Serializer};
 use serde_json::{Map, Value};
 
-use super::delivery::Status;
+use super::delivery::{Delivery, Status};
+use super::event::Event;
 use super::id::DeliveryId;
 use super::json;
-use super::text::InvalidInput;
+use super::text::{InvalidInput, check_name};
 use super::time::Timestamp;
 
 /// The form of the lines; a line of another form is refused.
@@ -23,6 +24,9 @@ const FRAME_DEPTH: usize = 2;
 /// The deepest documents that stores of other clients may hold; the server refuses what is deeper
 /// (<https://www.mongodb.com/docs/manual/reference/limits/>: 100 levels, of which it checks twice as many).
 const MAX_STORED_DEPTH: usize = 200;
+
+/// Up to here clients that count with doubles count exactly.
+const MAX_SEQUENCE: i64 = 1 << 53;
 
 /// The names of types where JSON does not tell them, by JSON pointer (RFC 6901) from the line's root.
 pub type Types = BTreeMap<String, String>;
@@ -124,6 +128,38 @@ impl ExportLine {
         self.types.retain(|pointer, _| {
             pointer.strip_prefix(&place).is_none_or(|rest| !rest.is_empty() && !rest.starts_with('/'))
         });
+    }
+}
+
+/// Whether a delivery and its event can be stored together as they are.
+///
+/// # Errors
+/// Names the field in which they contradict each other or the life of a delivery, or that breaks a limit.
+pub fn check_importable(event: &Event, delivery: &Delivery) -> Result<(), InvalidInput> {
+    let refuse = |field: &str, reason: &str| Err(InvalidInput::new(format!("delivery.{field}"), reason));
+    check_name("event.id", event.id.as_str())?;
+    check_name("delivery.id", delivery.id.as_str())?;
+    check_name("delivery.handler", &delivery.handler)?;
+    delivery.key.as_deref().map_or(Ok(()), |key| check_name("delivery.key", key))?;
+    if delivery.event_id != event.id {
+        return refuse("eventId", "is not the id of the event");
+    }
+    if event.key.is_some() && event.key != delivery.key {
+        return refuse("key", "is not that of the event");
+    }
+    if event.sequence.is_some() && event.sequence != delivery.sequence {
+        return refuse("sequence", "is not that of the event");
+    }
+    if delivery.sequence.is_some_and(|sequence| sequence > MAX_SEQUENCE) {
+        return refuse("sequence", "is larger than 2^53, which no counter reaches");
+    }
+    match (delivery.status, delivery.due_at) {
+        (Status::Processing, _) => refuse("status", "is processing, under a lease that another store gave"),
+        (Status::Pending, None) => refuse("dueAt", "is missing, and a pending delivery would never be due"),
+        (Status::Completed | Status::Dead, Some(_)) => {
+            refuse("dueAt", "is there, and a finished delivery would become due again")
+        }
+        _ => Ok(()),
     }
 }
 

@@ -30,7 +30,7 @@ pub use envelope::Envelope;
 pub use event::{Appended, AppendedDelivery, Event, MAX_EVENT_BYTES, MAX_NAME_BYTES, NewEvent};
 pub(crate) use event_line::ROOT as EVENT_LINE_ROOT;
 pub use event_line::{EventLine, HandlersOf, parse_event_line, read_event, with_handlers};
-pub use export_line::{EXPORT_VERSION, ExportLine, Types, parse_export_line};
+pub use export_line::{EXPORT_VERSION, ExportLine, Types, check_importable, parse_export_line};
 pub use filter::{Filter, InvalidPattern, Selection, TypePattern};
 pub use id::{DeliveryId, EventId, IdKind, IdSource, LeaseToken, UuidV7};
 pub use key::{Blocker, KeySequence, KeyState};

@@ -17,9 +17,9 @@ use crate::model::{
 };
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch,
-    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
-    TransactionWork,
+    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Imported, Outcome, PruneBatch, PruneRequest,
+    PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store,
+    StoreError, TransactionWork,
 };
 
 use super::control::{Control, silent};
@@ -104,6 +104,7 @@ pub(super) enum Call {
     RepairSelected(usize),
     PurgeBatch(u32),
     PruneKeys,
+    Import(usize),
 }
 
 type Hook = dyn Fn(Call) -> BoxFuture<'static, Result<()>> + Send + Sync;
@@ -241,6 +242,11 @@ impl Store for Spoilt {
 
     fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
         self.store.export(filter, cutoff)
+    }
+
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
+        (self.before)(Call::Import(lines.len())).await?;
+        self.store.import(lines, dry_run).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

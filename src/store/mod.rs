@@ -25,8 +25,9 @@ use crate::model::{
 pub use error::{ErrorKind, Result, StoreError};
 pub use open::{OpenOptions, open};
 pub use requests::{
-    Capabilities, ClaimRequest, Claimed, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest,
-    Repair, RepairOutcome, Settlement, SetupFinding, SetupProblem, SetupReport, WriteChange, WriteOperation,
+    Capabilities, ClaimRequest, Claimed, Fenced, Imported, Outcome, PruneBatch, PruneRequest, PurgeBatch,
+    PurgeRequest, Repair, RepairOutcome, Settlement, SetupFinding, SetupProblem, SetupReport, WriteChange,
+    WriteOperation,
 };
 
 /// Blocked deliveries of one key that one claim has to meet before it parks them.
@@ -212,6 +213,25 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// A delivery that cannot be understood, whose event is not there, or that holds what a line cannot tell exactly, is an
     /// `Err` item of kind `Corrupt`, and the export goes on behind it. Any other `Err` ends the stream.
     fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>>;
+
+    /// Stores deliveries with their events as lines have them, in one transaction; for each line, in the same order, what
+    /// became of it. Nothing is written in a dry run.
+    ///
+    /// A batch is as good as its lines one after the other. A line that is refused leaves the others alone.
+    ///
+    /// 1. An event that is there stays as it is, and is the same one if all its fields are. So does a delivery: it is the
+    ///    same one if event, handler, key and sequence are, wherever it is in its life by now. Where another delivery has the
+    ///    event and the handler, that one stays, and there is no second one. An id that stands for something else is
+    ///    refused.
+    /// 2. A new event takes the sequence that its line has, and its key's counter is afterwards not below it, so that
+    ///    what is appended later comes behind. Where an event that is there has that place in the key, the line is refused:
+    ///    the two come from different histories of the key, and there is no order between these.
+    /// 3. A delivery that is processing is refused: its lease was given by another store.
+    /// 4. A line with a field, or a value of a type, that this store cannot keep is refused; numbers are kept as numbers.
+    ///
+    /// What is imported can be claimed at once. As with requeued dead letters, one that is earlier in its key than others
+    /// that have run already runs when no later one is running, and blocks those not yet claimed.
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>>;
 
     // ---- what holds handlers up --------------------------------------------------------------------------------
     //

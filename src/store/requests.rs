@@ -242,6 +242,23 @@ pub struct PruneBatch {
     pub last: Option<String>,
 }
 
+/// What became of one line of an import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Imported {
+    /// The delivery is new.
+    Created {
+        /// So is its event.
+        event: bool,
+    },
+    /// It was there before, and stays as it is now.
+    Existing,
+    /// It cannot be stored, or what it says is not what is there. Nothing of it was written.
+    Refused {
+        /// Why: what is wrong with it, or in the way.
+        reason: String,
+    },
+}
+
 /// What a setup did.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SetupReport {

@@ -14,9 +14,9 @@ use relayctl::model::{
 };
 use relayctl::store::memory::MemoryStore;
 use relayctl::store::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch,
-    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
-    TransactionWork,
+    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Imported, Outcome, PruneBatch, PruneRequest,
+    PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store,
+    StoreError, TransactionWork,
 };
 
 /// The memory store with faults in front of it, and a record of what a worker asked for.
@@ -234,6 +234,10 @@ impl Store for FaultyStore {
 
     fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
         self.inner.export(filter, cutoff)
+    }
+
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
+        self.inner.import(lines, dry_run).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

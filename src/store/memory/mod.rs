@@ -23,8 +23,9 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::{
-    Capabilities, ClaimRequest, Claimed, Fenced, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair,
-    RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, TransactionWork,
+    Capabilities, ClaimRequest, Claimed, Fenced, Imported, PruneBatch, PruneRequest, PurgeBatch,
+    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store,
+    TransactionWork,
 };
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, IdSource, KeySequence, KeyState,
@@ -210,6 +211,13 @@ impl Store for MemoryStore {
         let filter = filter.clone();
         let snapshot = async move { stream::iter(transfer::export(&*self.lock().await, &filter, cutoff)) };
         snapshot.flatten_stream().boxed()
+    }
+
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
+        if dry_run {
+            return Ok(transfer::import(&mut self.lock().await.clone(), lines));
+        }
+        Ok(self.change(|state| transfer::import(state, lines)).await)
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

@@ -231,7 +231,8 @@ impl Writer {
     }
 }
 
-fn bytes_of(value: RawBsonRef<'_>) -> Vec<u8> {
+/// What a value is to the last bit.
+pub(super) fn bytes_of(value: RawBsonRef<'_>) -> Vec<u8> {
     let mut document = RawDocumentBuf::new();
     document.append(cstr!(""), value);
     document.into_bytes()

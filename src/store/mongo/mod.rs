@@ -30,6 +30,7 @@ mod error;
 mod exact;
 mod export;
 mod filter;
+mod import;
 mod json;
 mod key_locks;
 mod key_order;
@@ -61,7 +62,7 @@ use self::key_locks::KeyLocks;
 use self::leases::Leases;
 use self::names::Names;
 use super::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, PruneBatch, PruneRequest, PurgeBatch,
+    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Imported, PruneBatch, PruneRequest, PurgeBatch,
     PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
     TransactionWork,
 };
@@ -374,6 +375,10 @@ impl Store for MongoStore {
 
     fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
         export::export(self, filter.clone(), cutoff)
+    }
+
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
+        import::import(self, lines, dry_run).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {
