@@ -6,6 +6,7 @@
 
 mod bulk;
 mod control;
+mod import;
 mod keys;
 mod lines;
 mod pause;
@@ -19,6 +20,7 @@ mod testing;
 pub use crate::model::{InvalidRate, Rate};
 pub use bulk::{BulkReport, Item, ItemOutcome, Verdict, classify};
 pub use control::{Control, silent};
+pub use import::{HandlerChange, ImportPlan, ImportReport, Refusal};
 pub use keys::{PruneReport, prune_keys};
 pub use lines::MAX_LINE_BYTES;
 pub use pause::{PauseReport, controls, is_known, pause, resume};

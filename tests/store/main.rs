@@ -33,4 +33,5 @@ mod repair;
 mod setup;
 mod statistics;
 mod transactions;
+mod transfer;
 mod wake_up;

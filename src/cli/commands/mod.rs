@@ -4,6 +4,7 @@ mod bulk;
 pub mod bury;
 pub mod completions;
 pub mod export;
+pub mod import;
 pub mod keys;
 pub mod list;
 pub mod man;

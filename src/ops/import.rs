@@ -1,0 +1,224 @@
+//! Import: exported lines into this store, in transactions of a bounded size.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use tokio::io::AsyncBufRead;
+
+use crate::model::{ExportLine, InvalidInput, Timestamp, parse_export_line};
+use crate::store::{Imported, Store, StoreError};
+
+use super::bulk::BulkReport;
+use super::control::Control;
+use super::lines::{LineError, Lines};
+use super::publish::Stopped;
+
+/// The text of one batch, in bytes, after which it is written although it could hold more lines.
+const MAX_BATCH_BYTES: usize = 16 * 1024 * 1024;
+
+/// Which handlers imported deliveries are for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HandlerChange {
+    /// Those that they were for.
+    #[default]
+    None,
+    /// All for this one.
+    All(String),
+    /// Those of the handlers on the left for those on the right; others stay.
+    Each(BTreeMap<String, String>),
+}
+
+impl HandlerChange {
+    /// What becomes of deliveries for `handler`; `None` when they stay.
+    fn of(&self, handler: &str) -> Option<&str> {
+        match self {
+            HandlerChange::None => None,
+            HandlerChange::All(new) => Some(new),
+            HandlerChange::Each(changes) => changes.get(handler).map(String::as_str),
+        }
+    }
+}
+
+/// How lines are imported.
+#[derive(Clone, Debug)]
+pub struct ImportPlan {
+    /// At most this many lines in one transaction; at least 1.
+    pub batch_size: usize,
+    /// Whom they are for.
+    pub handlers: HandlerChange,
+    /// Whether each delivery starts from the beginning: pending, due now, without attempts.
+    pub reset: bool,
+    /// Only finds out what an import would do.
+    pub dry_run: bool,
+}
+
+/// What an import did.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImportReport {
+    /// The deliveries. What is skipped was there before; what failed was refused.
+    #[serde(flatten)]
+    pub deliveries: BulkReport,
+    /// New events.
+    pub events: u64,
+    /// Why it ended before the end of the stream; absent when it did not.
+    #[serde(skip)]
+    pub stopped: Option<Stopped>,
+}
+
+/// A line that was not imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal<'a> {
+    /// Its number.
+    pub line: u64,
+    /// Why.
+    pub reason: &'a str,
+}
+
+impl ImportPlan {
+    /// Imports the lines of `reader` in transactions of at most `batch_size` lines. Running it again changes nothing.
+    ///
+    /// A line that is refused is told to `sink`, and leaves the others alone. Deliveries that were processing become
+    /// pending, with the attempt under way given back: their leases are of another store.
+    pub async fn import_lines(
+        &self,
+        store: &dyn Store,
+        reader: impl AsyncBufRead + Unpin,
+        sink: &mut impl FnMut(Refusal<'_>),
+        control: &Control<'_>,
+    ) -> ImportReport {
+        let mut import =
+            Import { plan: self, store, lines: Lines::new(reader), control, report: ImportReport::default() };
+        if let Err(stopped) = import.batches(sink).await {
+            import.report.deliveries.interrupted = matches!(stopped, Stopped::Interrupted);
+            import.report.stopped = Some(stopped);
+        }
+        import.report
+    }
+
+    fn adopt(&self, mut line: ExportLine, now: Timestamp) -> ExportLine {
+        let handler = line.delivery_text("handler").and_then(|handler| self.handlers.of(handler));
+        if let Some(handler) = handler {
+            line.change_handler(handler);
+        }
+        if self.reset {
+            line.reset(now);
+        } else {
+            line.release(now);
+        }
+        line
+    }
+}
+
+/// An import under way.
+struct Import<'a, R> {
+    plan: &'a ImportPlan,
+    store: &'a dyn Store,
+    lines: Lines<R>,
+    control: &'a Control<'a>,
+    report: ImportReport,
+}
+
+/// Some lines, each with its number.
+#[derive(Default)]
+struct Batch {
+    lines: Vec<ExportLine>,
+    numbers: Vec<u64>,
+    malformed: Vec<(u64, InvalidInput)>,
+    is_last: bool,
+}
+
+impl<R: AsyncBufRead + Unpin> Import<'_, R> {
+    async fn batches(&mut self, sink: &mut impl FnMut(Refusal<'_>)) -> Result<(), Stopped> {
+        loop {
+            let control = self.control;
+            let batch = control.unless_cancelled(self.read_batch()).await.ok_or(Stopped::Interrupted)??;
+            for (line, error) in &batch.malformed {
+                self.refuse(sink, *line, &error.to_string());
+            }
+            self.import(&batch, sink).await?;
+            (control.progress)(self.report.deliveries.done());
+            if batch.is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn read_batch(&mut self) -> Result<Batch, Stopped> {
+        let mut batch = Batch::default();
+        let mut bytes = 0;
+        while batch.len() < self.plan.batch_size.max(1) && bytes < MAX_BATCH_BYTES {
+            let line = self.lines.next().await;
+            let number = self.lines.number();
+            match line {
+                Ok(Some(line)) => {
+                    bytes += line.len();
+                    batch.add(number, parse_export_line(&line));
+                }
+                Ok(None) => {
+                    batch.is_last = true;
+                    break;
+                }
+                Err(LineError::Invalid(error)) => batch.add(number, Err(error)),
+                Err(LineError::Io(error)) => return Err(Stopped::Unreadable { line: number, error }),
+            }
+        }
+        let now = self.control.now();
+        batch.lines = batch.lines.into_iter().map(|line| self.plan.adopt(line, now)).collect();
+        Ok(batch)
+    }
+
+    async fn import(&mut self, batch: &Batch, sink: &mut impl FnMut(Refusal<'_>)) -> Result<(), Stopped> {
+        if batch.lines.is_empty() {
+            return Ok(());
+        }
+        let tried = batch.lines.len() as u64;
+        self.report.deliveries.matched += tried;
+        let imported = self.store.import(&batch.lines, self.plan.dry_run).await;
+        let imported = imported.map_err(|error| {
+            self.report.deliveries.failed += tried;
+            batch.refused(error)
+        })?;
+        for (&number, imported) in batch.numbers.iter().zip(imported) {
+            match imported {
+                Imported::Created { event } => {
+                    self.report.deliveries.changed += 1;
+                    self.report.events += u64::from(event);
+                }
+                Imported::Existing => self.report.deliveries.skipped += 1,
+                Imported::Refused { reason } => {
+                    self.report.deliveries.failed += 1;
+                    sink(Refusal { line: number, reason: &reason });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, sink: &mut impl FnMut(Refusal<'_>), line: u64, reason: &str) {
+        self.report.deliveries.matched += 1;
+        self.report.deliveries.failed += 1;
+        sink(Refusal { line, reason });
+    }
+}
+
+impl Batch {
+    fn len(&self) -> usize {
+        self.lines.len() + self.malformed.len()
+    }
+
+    fn add(&mut self, number: u64, line: Result<ExportLine, InvalidInput>) {
+        match line {
+            Ok(line) => {
+                self.lines.push(line);
+                self.numbers.push(number);
+            }
+            Err(error) => self.malformed.push((number, error)),
+        }
+    }
+
+    fn refused(&self, error: StoreError) -> Stopped {
+        let first = self.numbers.first().copied().unwrap_or_default();
+        Stopped::Refused { first, last: self.numbers.last().copied().unwrap_or(first), error }
+    }
+}
