@@ -33,7 +33,7 @@ pub use event_line::{EventLine, HandlersOf, parse_event_line, read_event, with_h
 pub use export_line::{EXPORT_VERSION, ExportLine, Types, check_importable, parse_export_line};
 pub use filter::{Filter, InvalidPattern, Selection, TypePattern};
 pub use id::{DeliveryId, EventId, IdKind, IdSource, LeaseToken, UuidV7};
-pub use key::{Blocker, KeySequence, KeyState};
+pub use key::{Blocker, KeyPlace, KeySequence, KeyState};
 pub use page::{Cursor, InvalidCursor, ListQuery, SortBy};
 pub use rate::{InvalidRate, Rate};
 pub use retry::RetryPolicy;

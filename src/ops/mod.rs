@@ -4,6 +4,7 @@
 //! Every operation is level-triggered and safe to repeat: it looks at the state of the store, changes it by
 //! compare-and-set or in a transaction, and what it did before it was stopped stays done.
 
+mod backfill;
 mod bulk;
 mod control;
 mod import;
@@ -18,6 +19,7 @@ mod repair;
 mod testing;
 
 pub use crate::model::{InvalidRate, Rate};
+pub use backfill::BackfillPlan;
 pub use bulk::{BulkReport, Item, ItemOutcome, Verdict, classify};
 pub use control::{Control, silent};
 pub use import::{HandlerChange, ImportPlan, ImportReport, Refusal};

@@ -17,9 +17,9 @@ use crate::model::{
 };
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Imported, Outcome, PruneBatch, PruneRequest,
-    PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store,
-    StoreError, TransactionWork,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, ErrorKind, Extended, Fenced,
+    Imported, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result,
+    Settlement, SetupFinding, SetupReport, Store, StoreError, TransactionWork,
 };
 
 use super::control::{Control, silent};
@@ -105,6 +105,7 @@ pub(super) enum Call {
     PurgeBatch(u32),
     PruneKeys,
     Import(usize),
+    Extend(usize),
 }
 
 type Hook = dyn Fn(Call) -> BoxFuture<'static, Result<()>> + Send + Sync;
@@ -247,6 +248,15 @@ impl Store for Spoilt {
     async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
         (self.before)(Call::Import(lines.len())).await?;
         self.store.import(lines, dry_run).await
+    }
+
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage> {
+        self.store.events_without(request).await
+    }
+
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended> {
+        (self.before)(Call::Extend(events.len())).await?;
+        self.store.extend(events, handler, now).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

@@ -25,9 +25,9 @@ use crate::model::{
 pub use error::{ErrorKind, Result, StoreError};
 pub use open::{OpenOptions, open};
 pub use requests::{
-    Capabilities, ClaimRequest, Claimed, Fenced, Imported, Outcome, PruneBatch, PruneRequest, PurgeBatch,
-    PurgeRequest, Repair, RepairOutcome, Settlement, SetupFinding, SetupProblem, SetupReport, WriteChange,
-    WriteOperation,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, Extended, Fenced, Imported, Outcome,
+    PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Settlement, SetupFinding,
+    SetupProblem, SetupReport, WriteChange, WriteOperation,
 };
 
 /// Blocked deliveries of one key that one claim has to meet before it parks them.
@@ -232,6 +232,19 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// What is imported can be claimed at once. As with requeued dead letters, one that is earlier in its key than others
     /// that have run already runs when no later one is running, and blocks those not yet claimed.
     async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>>;
+
+    // ---- a handler that came later -----------------------------------------------------------------------------
+
+    /// The next events that match and lack a delivery for the handler, in the order of their keys and within a key by
+    /// sequence. A page may be empty although there are more. Each event comes once, as long as its deliveries stay.
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage>;
+
+    /// Adds to each of these events a delivery for the handler, due now, where it lacks one: all in one transaction. It takes
+    /// its place in its key from the event.
+    ///
+    /// As in an append that extends events, a purge that takes them away at the same time conflicts with it, and one of the
+    /// two starts again.
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended>;
 
     // ---- what holds handlers up --------------------------------------------------------------------------------
     //

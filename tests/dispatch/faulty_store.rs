@@ -14,9 +14,9 @@ use relayctl::model::{
 };
 use relayctl::store::memory::MemoryStore;
 use relayctl::store::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Imported, Outcome, PruneBatch, PruneRequest,
-    PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store,
-    StoreError, TransactionWork,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, ErrorKind, Extended, Fenced,
+    Imported, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result,
+    Settlement, SetupFinding, SetupReport, Store, StoreError, TransactionWork,
 };
 
 /// The memory store with faults in front of it, and a record of what a worker asked for.
@@ -238,6 +238,14 @@ impl Store for FaultyStore {
 
     async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
         self.inner.import(lines, dry_run).await
+    }
+
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage> {
+        self.inner.events_without(request).await
+    }
+
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended> {
+        self.inner.extend(events, handler, now).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

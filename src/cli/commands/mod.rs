@@ -1,5 +1,6 @@
 //! One file for each command: its arguments, whose doc comments are the help, and what it does.
 
+pub mod backfill;
 mod bulk;
 pub mod bury;
 pub mod completions;

@@ -7,6 +7,7 @@
 //! It is meant for tests, demonstrations, and for reading. Its costs grow with the number of deliveries in it.
 
 mod append;
+mod backfill;
 mod claim;
 mod cleanup;
 mod state;
@@ -23,9 +24,9 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::{
-    Capabilities, ClaimRequest, Claimed, Fenced, Imported, PruneBatch, PruneRequest, PurgeBatch,
-    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store,
-    TransactionWork,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, Extended, Fenced, Imported,
+    PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result, Settlement,
+    SetupFinding, SetupReport, Store, TransactionWork,
 };
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, IdSource, KeySequence, KeyState,
@@ -218,6 +219,14 @@ impl Store for MemoryStore {
             return Ok(transfer::import(&mut self.lock().await.clone(), lines));
         }
         Ok(self.change(|state| transfer::import(state, lines)).await)
+    }
+
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage> {
+        Ok(backfill::events_without(&*self.lock().await, request))
+    }
+
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended> {
+        Ok(self.change(|state| backfill::extend(state, events, handler, &*self.ids, now)).await)
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

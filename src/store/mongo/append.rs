@@ -76,9 +76,20 @@ pub(super) async fn find(
     session: &mut ClientSession,
     filter: Document,
 ) -> Result<Vec<RawDocumentBuf>> {
+    find_fields(doing, collection, session, filter, doc! {}).await
+}
+
+/// The same with these fields alone.
+pub(super) async fn find_fields(
+    doing: &str,
+    collection: &Collection<RawDocumentBuf>,
+    session: &mut ClientSession,
+    filter: Document,
+    fields: Document,
+) -> Result<Vec<RawDocumentBuf>> {
     let failed = |error| classify(doing, error);
-    let mut cursor =
-        collection.find(filter).batch_size(ALL_AT_ONCE).session(&mut *session).await.map_err(failed)?;
+    let find = collection.find(filter).projection(fields).batch_size(ALL_AT_ONCE);
+    let mut cursor = find.session(&mut *session).await.map_err(failed)?;
     cursor.stream(session).try_collect().await.map_err(failed)
 }
 

@@ -22,6 +22,7 @@
 //! ```
 
 mod append;
+mod backfill;
 mod claim;
 mod connect;
 mod controls;
@@ -62,9 +63,9 @@ use self::key_locks::KeyLocks;
 use self::leases::Leases;
 use self::names::Names;
 use super::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Imported, PruneBatch, PruneRequest, PurgeBatch,
-    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
-    TransactionWork,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, ErrorKind, Extended, Fenced,
+    Imported, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result, Settlement,
+    SetupFinding, SetupReport, Store, StoreError, TransactionWork,
 };
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, IdSource, KeySequence, KeyState,
@@ -379,6 +380,14 @@ impl Store for MongoStore {
 
     async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
         import::import(self, lines, dry_run).await
+    }
+
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage> {
+        backfill::events_without(self, request).await
+    }
+
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended> {
+        backfill::extend(self, events, handler, now).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {
