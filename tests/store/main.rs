@@ -17,6 +17,7 @@ mod backend;
 mod fixture;
 
 mod append;
+mod backfill;
 mod claim;
 mod concurrency;
 mod controls;
