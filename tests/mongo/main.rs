@@ -15,4 +15,5 @@ mod outages;
 mod plans;
 mod races;
 mod schema;
+mod transfer;
 mod wake_up;
