@@ -10,6 +10,7 @@ mod failover;
 mod fixture;
 mod handlers;
 mod interleaving;
+mod killed;
 mod operations;
 mod outages;
 mod plans;
