@@ -124,7 +124,8 @@ struct Import<'a, R> {
 struct Batch {
     lines: Vec<ExportLine>,
     numbers: Vec<u64>,
-    malformed: Vec<(u64, InvalidInput)>,
+    /// Lines that say nothing, or nothing that the store takes, and why.
+    refused: Vec<(u64, String)>,
     is_last: bool,
 }
 
@@ -133,12 +134,10 @@ impl<R: AsyncBufRead + Unpin> Import<'_, R> {
         loop {
             let control = self.control;
             let batch = control.unless_cancelled(self.read_batch()).await.ok_or(Stopped::Interrupted)??;
-            for (line, error) in &batch.malformed {
-                self.refuse(sink, *line, &error.to_string());
-            }
-            self.import(&batch, sink).await?;
+            let is_last = batch.is_last;
+            self.import(batch, sink).await?;
             (control.progress)(self.report.deliveries.done());
-            if batch.is_last {
+            if is_last {
                 return Ok(());
             }
         }
@@ -168,43 +167,35 @@ impl<R: AsyncBufRead + Unpin> Import<'_, R> {
         Ok(batch)
     }
 
-    async fn import(&mut self, batch: &Batch, sink: &mut impl FnMut(Refusal<'_>)) -> Result<(), Stopped> {
-        if batch.lines.is_empty() {
-            return Ok(());
-        }
-        let tried = batch.lines.len() as u64;
-        self.report.deliveries.matched += tried;
-        let imported = self.store.import(&batch.lines, self.plan.dry_run).await;
-        let imported = imported.map_err(|error| {
-            self.report.deliveries.failed += tried;
-            batch.refused(error)
-        })?;
-        for (&number, imported) in batch.numbers.iter().zip(imported) {
+    async fn import(&mut self, mut batch: Batch, sink: &mut impl FnMut(Refusal<'_>)) -> Result<(), Stopped> {
+        self.report.deliveries.matched += batch.len() as u64;
+        let imported = match batch.lines.is_empty() {
+            true => Ok(Vec::new()),
+            false => self.store.import(&batch.lines, self.plan.dry_run).await,
+        };
+        for (&number, imported) in batch.numbers.iter().zip(imported.iter().flatten()) {
             match imported {
                 Imported::Created { event } => {
                     self.report.deliveries.changed += 1;
-                    self.report.events += u64::from(event);
+                    self.report.events += u64::from(*event);
                 }
                 Imported::Existing => self.report.deliveries.skipped += 1,
-                Imported::Refused { reason } => {
-                    self.report.deliveries.failed += 1;
-                    sink(Refusal { line: number, reason: &reason });
-                }
+                Imported::Refused { reason } => batch.refused.push((number, reason.clone())),
             }
         }
-        Ok(())
-    }
-
-    fn refuse(&mut self, sink: &mut impl FnMut(Refusal<'_>), line: u64, reason: &str) {
-        self.report.deliveries.matched += 1;
-        self.report.deliveries.failed += 1;
-        sink(Refusal { line, reason });
+        self.report.deliveries.failed += batch.refused.len() as u64;
+        batch.refused.sort_by_key(|(line, _)| *line);
+        batch.refused.iter().for_each(|(line, reason)| sink(Refusal { line: *line, reason }));
+        imported.map(drop).map_err(|error| {
+            self.report.deliveries.failed += batch.lines.len() as u64;
+            batch.stopped(error)
+        })
     }
 }
 
 impl Batch {
     fn len(&self) -> usize {
-        self.lines.len() + self.malformed.len()
+        self.lines.len() + self.refused.len()
     }
 
     fn add(&mut self, number: u64, line: Result<ExportLine, InvalidInput>) {
@@ -213,11 +204,11 @@ impl Batch {
                 self.lines.push(line);
                 self.numbers.push(number);
             }
-            Err(error) => self.malformed.push((number, error)),
+            Err(error) => self.refused.push((number, error.to_string())),
         }
     }
 
-    fn refused(&self, error: StoreError) -> Stopped {
+    fn stopped(&self, error: StoreError) -> Stopped {
         let first = self.numbers.first().copied().unwrap_or_default();
         Stopped::Refused { first, last: self.numbers.last().copied().unwrap_or(first), error }
     }

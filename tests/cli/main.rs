@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod backfill;
 mod config;
 mod errors;
 mod formats;
@@ -25,3 +26,4 @@ mod stats;
 mod stock;
 mod terminal;
 mod transactional;
+mod transfer;
