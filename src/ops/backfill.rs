@@ -133,3 +133,119 @@ impl Run<'_> {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::ops::bulk::{Verdict, classify};
+    use crate::ops::testing::{Bench, Call, Spoilt, go_on, gone};
+    use crate::store::ErrorKind;
+
+    const NO_BOUNDS: Bounds = Bounds { limit: None, rate: None };
+
+    async fn plan(bench: &Bench) -> BackfillPlan {
+        let plan = BackfillPlan::new("late", "*".parse().unwrap(), None, None, bench.now());
+        plan.counted(&bench.store).await.unwrap()
+    }
+
+    fn numbers(report: &BulkReport) -> [u64; 4] {
+        [report.matched, report.changed, report.skipped, report.failed]
+    }
+
+    async fn of_late(bench: &Bench) -> usize {
+        bench.all().await.iter().filter(|delivery| delivery.handler == "late").count()
+    }
+
+    #[tokio::test]
+    async fn all_pages_are_backfilled_in_batches() {
+        let bench = Bench::new();
+        bench.pending(2_600).await;
+        let sizes = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&sizes);
+        let store = Spoilt::new(&bench.store, move |call| {
+            seen.lock().unwrap().push(call);
+            go_on()
+        });
+        let report = plan(&bench).await.apply(&store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!(numbers(&report), [2_600, 2_600, 0, 0]);
+        // Pages of a thousand events, in this store.
+        let full = [Call::Extend(250); 10];
+        assert_eq!(*sizes.lock().unwrap(), [&full[..], &[Call::Extend(100)]].concat());
+        assert_eq!(of_late(&bench).await, 2_600);
+        assert_eq!(plan(&bench).await.matched(), 0);
+    }
+
+    #[tokio::test]
+    async fn what_comes_after_the_plan_stays_out_and_what_others_did_is_skipped() {
+        let bench = Bench::new();
+        let deliveries = bench.pending(3).await;
+        let plan = plan(&bench).await;
+        bench.clock.advance(Duration::from_millis(2));
+        bench.pending(1).await;
+        let sibling = bench.store.clone();
+        let first = bench.store.get(&deliveries[0]).await.unwrap().unwrap().event_id;
+        let now = bench.now();
+        let store = Spoilt::new(&bench.store, move |_| {
+            let (sibling, first) = (sibling.clone(), first.clone());
+            Box::pin(async move { sibling.extend(&[first], "late", now).await.map(drop) })
+        });
+        let report = plan.apply(&store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!((numbers(&report), classify(&report)), ([3, 2, 1, 0], Verdict::Done));
+        assert_eq!(of_late(&bench).await, 3);
+    }
+
+    #[tokio::test]
+    async fn a_window_is_kept_to() {
+        let bench = Bench::new();
+        bench.pending(1).await;
+        let since = bench.now();
+        bench.pending(2).await;
+        let until = bench.now();
+        bench.pending(4).await;
+        let plan = BackfillPlan::new("late", "t".parse().unwrap(), Some(since), Some(until), bench.now());
+        assert_eq!(plan.counted(&bench.store).await.unwrap().matched(), 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_limit_and_a_rate_are_kept() {
+        let bench = Bench::new();
+        bench.pending(100).await;
+        let begin = tokio::time::Instant::now();
+        let bounds = Bounds { limit: Some(35), rate: Some("50/s".parse().unwrap()) };
+        let report = plan(&bench).await.apply(&bench.store, bounds, &bench.control()).await;
+        assert_eq!((numbers(&report), of_late(&bench).await), ([100, 35, 0, 0], 35));
+        assert_eq!(begin.elapsed().as_millis() / 100, 6, "seven batches of five");
+    }
+
+    #[tokio::test]
+    async fn a_cancel_ends_the_batch_and_starts_no_other() {
+        let bench = Bench::new();
+        bench.pending(1_000).await;
+        let cancel = bench.cancel.clone();
+        let store = Spoilt::new(&bench.store, move |_| {
+            cancel.cancel();
+            go_on()
+        });
+        let report = plan(&bench).await.apply(&store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!((numbers(&report), report.interrupted), ([1_000, 250, 0, 0], true));
+        assert_eq!(of_late(&bench).await, 250);
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_it_and_running_it_again_goes_on() {
+        let bench = Bench::new();
+        bench.pending(600).await;
+        let calls = AtomicUsize::new(0);
+        let store = Spoilt::new(&bench.store, move |_| {
+            if calls.fetch_add(1, Ordering::SeqCst) == 0 { go_on() } else { gone() }
+        });
+        let report = plan(&bench).await.apply(&store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!((numbers(&report), classify(&report)), ([600, 250, 0, 250], Verdict::Partly));
+        assert_eq!(report.error.unwrap().kind(), ErrorKind::Unavailable);
+        let report = plan(&bench).await.apply(&bench.store, NO_BOUNDS, &bench.control()).await;
+        assert_eq!(numbers(&report), [350, 350, 0, 0]);
+    }
+}

@@ -213,3 +213,141 @@ impl Batch {
         Stopped::Refused { first, last: self.numbers.last().copied().unwrap_or(first), error }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
+
+    use futures_util::StreamExt as _;
+
+    use super::*;
+    use crate::model::{Filter, Status};
+    use crate::ops::testing::{Bench, Call, Spoilt, go_on, gone};
+
+    fn plan(batch_size: usize) -> ImportPlan {
+        ImportPlan { batch_size, handlers: HandlerChange::None, reset: false, dry_run: false }
+    }
+
+    /// `count` deliveries of another store, as the text of an export.
+    async fn exported(count: usize) -> String {
+        let source = Bench::new();
+        source.pending(count).await;
+        let lines = source.store.export(&Filter::default(), source.now());
+        let lines = lines.map(|line| serde_json::to_string(&line.unwrap()).unwrap() + "\n");
+        lines.collect::<Vec<_>>().await.concat()
+    }
+
+    async fn import(
+        bench: &Bench,
+        store: &dyn Store,
+        plan: &ImportPlan,
+        text: &str,
+    ) -> (ImportReport, Vec<u64>) {
+        let mut refused = Vec::new();
+        let mut sink = |refusal: Refusal<'_>| refused.push(refusal.line);
+        let report = plan.import_lines(store, text.as_bytes(), &mut sink, &bench.control()).await;
+        (report, refused)
+    }
+
+    fn numbers(report: &ImportReport) -> [u64; 4] {
+        let BulkReport { matched, changed, skipped, failed, .. } = report.deliveries;
+        [matched, changed, skipped, failed]
+    }
+
+    #[tokio::test]
+    async fn a_stream_is_imported_in_batches_and_only_once() {
+        let (bench, text) = (Bench::new(), exported(25).await);
+        let batches = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&batches);
+        let store = Spoilt::new(&bench.store, move |call| {
+            seen.lock().unwrap().push(call);
+            go_on()
+        });
+        let (report, refused) = import(&bench, &store, &plan(10), &text).await;
+        assert_eq!((numbers(&report), report.events, refused.len()), ([25, 25, 0, 0], 25, 0));
+        assert_eq!(*batches.lock().unwrap(), [10, 10, 5].map(Call::Import));
+        let (report, _) = import(&bench, &store, &plan(7), &text).await;
+        assert_eq!((numbers(&report), report.events), ([25, 0, 25, 0], 0));
+        assert_eq!(bench.count(Status::Pending).await, 25);
+    }
+
+    #[tokio::test]
+    async fn refused_lines_are_told_in_their_order_and_stop_nothing() {
+        let (bench, text) = (Bench::new(), exported(4).await);
+        let mut lines: Vec<&str> = text.lines().collect();
+        let broken = lines[1].replace("\"pending\"", "\"lost\"");
+        lines.splice(1..1, [broken.as_str(), "{", "[]"]);
+        let (report, refused) = import(&bench, &bench.store, &plan(100), &lines.join("\n")).await;
+        assert_eq!((numbers(&report), refused), ([7, 4, 0, 3], vec![2, 3, 4]));
+    }
+
+    #[tokio::test]
+    async fn an_error_ends_it_and_the_report_says_where() {
+        let (bench, text) = (Bench::new(), exported(25).await);
+        let calls = AtomicUsize::new(0);
+        let store = Spoilt::new(&bench.store, move |_| {
+            if calls.fetch_add(1, Ordering::SeqCst) == 0 { go_on() } else { gone() }
+        });
+        let (report, _) = import(&bench, &store, &plan(10), &text).await;
+        assert_eq!(numbers(&report), [20, 10, 0, 10]);
+        assert_eq!(report.stopped.unwrap().to_string(), "lines 11 to 20: the server has gone away");
+        let (report, _) = import(&bench, &bench.store, &plan(10), &text).await;
+        assert_eq!(numbers(&report), [25, 15, 10, 0]);
+    }
+
+    #[tokio::test]
+    async fn a_cancel_ends_the_batch_and_starts_no_other() {
+        let (bench, text) = (Bench::new(), exported(25).await);
+        let cancel = bench.cancel.clone();
+        let store = Spoilt::new(&bench.store, move |_| {
+            cancel.cancel();
+            go_on()
+        });
+        let (report, _) = import(&bench, &store, &plan(10), &text).await;
+        assert_eq!((numbers(&report), report.deliveries.interrupted), ([10, 10, 0, 0], true));
+        assert!(matches!(report.stopped, Some(Stopped::Interrupted)));
+    }
+
+    #[tokio::test]
+    async fn handlers_change_all_or_one_by_one() {
+        let text = exported(1).await;
+        let each = |old: &str| HandlerChange::Each([(old.to_owned(), "new".to_owned())].into());
+        for (handlers, expected) in
+            [(HandlerChange::All("new".into()), "new"), (each("h"), "new"), (each("other"), "h")]
+        {
+            let bench = Bench::new();
+            import(&bench, &bench.store, &ImportPlan { handlers, ..plan(1) }, &text).await;
+            assert_eq!(bench.all().await[0].handler, expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_processing_waits_and_a_reset_is_due_now() {
+        let source = Bench::new();
+        source.dead(1).await;
+        source.pending(1).await;
+        let request = crate::store::ClaimRequest {
+            handlers: vec!["h".to_owned()],
+            limit: 1,
+            lease: std::time::Duration::from_secs(60),
+            owner: "w".to_owned(),
+            now: source.now(),
+        };
+        source.store.claim(&request).await.unwrap();
+        let lines = source.store.export(&Filter::default(), source.now());
+        let lines = lines.map(|line| serde_json::to_string(&line.unwrap()).unwrap() + "\n");
+        let text = lines.collect::<Vec<_>>().await.concat();
+        for (reset, expected) in [(false, [Status::Dead, Status::Pending]), (true, [Status::Pending; 2])] {
+            let bench = Bench::new();
+            bench.clock.advance(std::time::Duration::from_secs(5));
+            let (report, _) = import(&bench, &bench.store, &ImportPlan { reset, ..plan(10) }, &text).await;
+            assert_eq!(numbers(&report), [2, 2, 0, 0]);
+            let all = bench.all().await;
+            assert_eq!([all[0].status, all[1].status], expected);
+            assert_eq!((all[1].attempts, all[1].lease_token.clone()), (0, None));
+            assert!(!reset || all.iter().all(|delivery| delivery.due_at == Some(bench.now())));
+            assert_eq!(all[0].errors.len(), 1);
+        }
+    }
+}
