@@ -4,6 +4,7 @@ use std::io::{BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use serde::Serialize;
 use tempfile::NamedTempFile;
@@ -84,23 +85,29 @@ pub async fn run(context: &Context, args: &Args, interrupts: &Interrupts) -> Cli
     let mut lines = store.export(&args.filter.resolve(now), now);
     let progress = args.file.is_some().then(|| context.ui().progress("exported", None));
     let mut pour = Pour { context, sink, progress, report: Report::default() };
-    let result = loop {
-        // Whoever reads along sees each line as soon as the store has no further one at hand.
-        let line = match lines.next().now_or_never() {
-            Some(line) => Ok(line),
-            None => match pour.sink.flush() {
-                Ok(()) => interrupts.stops(async { Ok(lines.next().await) }).await,
-                Err(error) => Err(error),
-            },
-        };
-        match line.and_then(|line| pour.take(line)) {
-            Ok(true) => {}
-            Ok(false) => break Ok(()),
-            Err(error) => break Err(error),
-        }
-    };
+    let result = pour_all(&mut lines, &mut pour, interrupts).await;
     drop(lines);
     pour.end(result)
+}
+
+async fn pour_all(
+    lines: &mut BoxStream<'_, Result<ExportLine, StoreError>>,
+    pour: &mut Pour<'_>,
+    interrupts: &Interrupts,
+) -> CliResult {
+    loop {
+        // Whoever reads along sees each line as soon as the store has no further one at hand.
+        let line = match lines.next().now_or_never() {
+            Some(line) => line,
+            None => {
+                pour.sink.flush()?;
+                interrupts.stops(async { Ok(lines.next().await) }).await?
+            }
+        };
+        if !pour.take(line)? {
+            return Ok(());
+        }
+    }
 }
 
 /// What an export did.

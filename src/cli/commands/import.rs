@@ -134,19 +134,34 @@ pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> Cl
         Ok((reader, &**context.store().await?))
     };
     let (reader, store) = before_any_change(stop, prepare).await?;
-    let mut refusals = 0;
-    let mut refuse = |Refusal { line, reason }: Refusal<'_>| {
-        refusals += 1;
-        if refusals <= NAMED_REFUSALS {
-            context.ui().warn(&format!("line {line}: {reason}"));
-        }
-    };
+    let mut refusals = Refusals { context, refused: 0 };
+    let mut refuse = |refusal: Refusal<'_>| refusals.tell(refusal);
     let work = async |control: Control<'_>| plan.import_lines(store, reader, &mut refuse, &control).await;
     let report = with_progress(context, stop, "imported", input.count_lines().await, work).await;
-    if refusals > NAMED_REFUSALS {
-        context.ui().warn(&format!("{} more lines were refused", refusals - NAMED_REFUSALS));
-    }
+    refusals.end();
     finish(context, args, report, &input)
+}
+
+/// Lines that were refused, of which people are told the first.
+struct Refusals<'a> {
+    context: &'a Context,
+    refused: u64,
+}
+
+impl Refusals<'_> {
+    fn tell(&mut self, Refusal { line, reason }: Refusal<'_>) {
+        self.refused += 1;
+        if self.refused <= NAMED_REFUSALS {
+            self.context.ui().warn(&format!("line {line}: {reason}"));
+        }
+    }
+
+    fn end(self) {
+        let more = self.refused.saturating_sub(NAMED_REFUSALS);
+        if more > 0 {
+            self.context.ui().warn(&format!("{more} more lines were refused"));
+        }
+    }
 }
 
 fn finish(context: &Context, args: &Args, report: ImportReport, input: &Input) -> CliResult<Exit> {

@@ -153,26 +153,13 @@ async fn extend_in(
     handler: &str,
     now: Timestamp,
 ) -> Result<Extended> {
-    let ids: Vec<&str> = events.iter().map(EventId::as_str).collect();
-    let fields = doc! { "type": 1, "key": 1, "sequence": 1, "createdAt": 1 };
-    let mut there = HashMap::new();
-    for event in
-        find_fields(ADDING, &store.event_collection(), session, doc! { "_id": { "$in": &ids } }, fields)
-            .await?
-    {
-        let event = read_event(&event)?;
-        there.insert(event.id.clone(), event);
-    }
-    let filter = doc! { "eventId": { "$in": &ids }, "handler": handler };
-    let existing = find_fields(ADDING, &store.deliveries(), session, filter, doc! { "eventId": 1 }).await?;
-    let mut delivered: HashSet<&str> =
-        existing.iter().filter_map(|delivery| delivery.get_str("eventId").ok()).collect();
+    let (there, mut delivered) = what_is_there(store, session, events, handler).await?;
     let mut extended = Extended::default();
     let mut new = Vec::new();
     for id in events {
         match there.get(id) {
             None => extended.missing += 1,
-            Some(_) if !delivered.insert(id.as_str()) => extended.existing += 1,
+            Some(_) if !delivered.insert(id.to_string()) => extended.existing += 1,
             Some(event) => new.push(event),
         }
     }
@@ -182,6 +169,27 @@ async fn extend_in(
     let touched = touch_events(store, session, new.iter().map(|event| event.id.as_str()).collect()).await;
     touched.map_err(|error| classify(ADDING, error))?;
     Ok(extended)
+}
+
+/// Those of the events that are there, without their contents, and which of them have a delivery for the handler.
+async fn what_is_there(
+    store: &MongoStore,
+    session: &mut ClientSession,
+    events: &[EventId],
+    handler: &str,
+) -> Result<(HashMap<EventId, Event>, HashSet<String>)> {
+    let ids: Vec<&str> = events.iter().map(EventId::as_str).collect();
+    let fields = doc! { "type": 1, "key": 1, "sequence": 1, "createdAt": 1 };
+    let filter = doc! { "_id": { "$in": &ids } };
+    let mut there = HashMap::new();
+    for event in find_fields(ADDING, &store.event_collection(), session, filter, fields).await? {
+        let event = read_event(&event)?;
+        there.insert(event.id.clone(), event);
+    }
+    let filter = doc! { "eventId": { "$in": &ids }, "handler": handler };
+    let delivered = find_fields(ADDING, &store.deliveries(), session, filter, doc! { "eventId": 1 }).await?;
+    let event_of = |delivery: &RawDocumentBuf| delivery.get_str("eventId").ok().map(str::to_owned);
+    Ok((there, delivered.iter().filter_map(event_of).collect()))
 }
 
 fn new_delivery(store: &MongoStore, event: &Event, handler: &str, now: Timestamp) -> Result<RawDocumentBuf> {
