@@ -57,6 +57,9 @@ complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "bury" -d 'Give up
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "purge" -d 'Delete what finished long ago'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "keys" -d 'List and prune the counters of ordering keys'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "export" -d 'Write deliveries with their events as JSON lines'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "import" -d 'Store what an export wrote'
+complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "backfill" -d 'Give a handler the events that came before it'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "pause" -d 'Pause a handler for the whole fleet'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "resume" -d 'Let a paused handler go on'
 complete -c relayctl -n "__fish_relayctl_needs_command" -f -a "run" -d 'Be a worker: hand deliveries to commands'
@@ -465,6 +468,97 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s q -l quiet
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand recover" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l file -d 'Write to this file, which gets its name once it is complete; by default to standard output' -r -F
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l status -d 'Only those in this status; may be given more than once' -r -f -a "pending\t''
+processing\t''
+completed\t''
+dead\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l handler -d 'Only those of this handler' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l type -d 'Only events of this type; `order.*` means all that begin with `order.`' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l key -d 'Only those of this ordering key' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l event -d 'Only those of this event' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l error -d 'Only those whose last error contains this text; upper and lower case are alike' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l group -d 'Only those whose last error is of this group, as `relayctl errors` names it; may be given more than once' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l since -d 'Only those created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l until -d 'Only those created before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l finished-before -d 'Only those completed or dead since before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l min-attempts -d 'Only those with at least this many attempts' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l lane -d 'Only unfinished ones in this lane: ready, or parked behind a long blocked key' -r -f -a "ready\t''
+parked\t''"
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l overdue -d 'Only unfinished ones that have been due for at least this long' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -l force -d 'Replace the file if it is there'
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand export" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l handler -d 'Make them deliveries for this handler; OLD=NEW, which may be given more than once, only those for OLD' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l batch-size -d 'Import this many lines in one transaction' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l reset -d 'Start each delivery from the beginning: pending, due now, without attempts; its errors are kept'
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -l keep-attempts -d 'Keep status and attempts; this is the default'
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -s n -l dry-run -d 'Only say what would be done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand import" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l handler -d 'The handler that gets the deliveries' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l type -d 'Of which events: a type, all that begin alike (`order.*`), or all (`*`)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l since -d 'Only events created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l until -d 'Only events created before this time' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l limit -d 'Create at most this many' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l rate -d 'Create no more than so many in a second (50/s), minute (600/m) or hour (1000/h)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l profile -d 'The profile to use from the configuration file [environment: RELAYCTL_PROFILE]' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -s o -l output -d 'How data is written to standard output; by default as a table' -r -f -a "table\t'For people: columns, or sentences'
+json\t'One JSON document'
+jsonl\t'One JSON document a line'
+csv\t'Comma-separated values with a header (RFC 4180)'
+ids\t'Identifiers, one a line'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l time -d 'How times are shown in tables; by default relative to now' -r -f -a "relative\t'From now: `3m ago`, `in 5s`'
+utc\t'RFC 3339 in UTC'
+local\t'RFC 3339 in the time zone of this machine'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l color -d 'When to use colours' -r -f -a "auto\t'On a terminal, as NO_COLOR, CLICOLOR, CLICOLOR_FORCE and TERM say'
+always\t'Everywhere'
+never\t'Nowhere'"
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l connect-timeout -d 'How long to look for the server' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -s n -l dry-run -d 'Only say how many would be created'
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -s q -l quiet -d 'Say nothing but errors and warnings'
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -s v -l verbose -d 'Say more about how things are done'
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -s y -l yes -d 'Answer every question with yes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l until -d 'When it resumes by itself: RFC 3339 with an offset, or after how long (30m, 2h, 7d); otherwise never' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l reason -d 'Why; shown to whoever looks at the handler' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand pause" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
@@ -585,23 +679,26 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s q -l quiet -d 
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s v -l verbose -d 'Say more about how things are done'
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s y -l yes -d 'Answer every question with yes'
 complete -c relayctl -n "__fish_relayctl_using_subcommand man" -s h -l help -d 'Print help (see more with \'--help\')'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "setup" -d 'Create or check collections and indexes'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "publish" -d 'Append events'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "list" -d 'List deliveries'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "explain" -d 'Explain why a delivery runs or does not, and what would help'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "errors" -d 'Group errors by handler and by what they have in common'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "stats" -d 'Count deliveries by handler and status'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "requeue" -d 'Bring dead deliveries back'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "bury" -d 'Give up pending and processing deliveries'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "purge" -d 'Delete what finished long ago'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "keys" -d 'List and prune the counters of ordering keys'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "pause" -d 'Pause a handler for the whole fleet'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "resume" -d 'Let a paused handler go on'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "run" -d 'Be a worker: hand deliveries to commands'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "completions" -d 'Print the completions of a shell'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "man" -d 'Print a manual page, or write all of them'
-complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover pause resume run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "setup" -d 'Create or check collections and indexes'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "publish" -d 'Append events'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "list" -d 'List deliveries'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "show" -d 'Show one delivery with its event, its history, and what blocks it'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "explain" -d 'Explain why a delivery runs or does not, and what would help'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "errors" -d 'Group errors by handler and by what they have in common'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "stats" -d 'Count deliveries by handler and status'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "requeue" -d 'Bring dead deliveries back'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "bury" -d 'Give up pending and processing deliveries'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "purge" -d 'Delete what finished long ago'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "keys" -d 'List and prune the counters of ordering keys'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "recover" -d 'Return deliveries with an expired lease to pending'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "export" -d 'Write deliveries with their events as JSON lines'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "import" -d 'Store what an export wrote'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "backfill" -d 'Give a handler the events that came before it'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "pause" -d 'Pause a handler for the whole fleet'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "resume" -d 'Let a paused handler go on'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "run" -d 'Be a worker: hand deliveries to commands'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "completions" -d 'Print the completions of a shell'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "man" -d 'Print a manual page, or write all of them'
+complete -c relayctl -n "__fish_relayctl_using_subcommand help; and not __fish_seen_subcommand_from setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help" -f -a "help" -d 'Print this message or the help of the given subcommand(s)'
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "list" -d 'List the counters of ordering keys, by key'
 complete -c relayctl -n "__fish_relayctl_using_subcommand help; and __fish_seen_subcommand_from keys" -f -a "prune" -d 'Delete the counters of keys that have no delivery any more'

@@ -6,8 +6,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::args::values::duration;
 use super::commands::{
-    bury, completions, errors, explain, keys, list, man, pause, publish, purge, recover, requeue, resume,
-    run, setup, show, stats,
+    backfill, bury, completions, errors, explain, export, import, keys, list, man, pause, publish, purge,
+    recover, requeue, resume, run, setup, show, stats,
 };
 use super::context::Context;
 use super::docs::Docs;
@@ -163,6 +163,12 @@ pub enum Command {
     Keys(keys::Args),
     #[command(after_long_help = recover::DOCS.after_help())]
     Recover(recover::Args),
+    #[command(after_long_help = export::DOCS.after_help())]
+    Export(export::Args),
+    #[command(after_long_help = import::DOCS.after_help())]
+    Import(import::Args),
+    #[command(after_long_help = backfill::DOCS.after_help())]
+    Backfill(backfill::Args),
     #[command(after_long_help = pause::DOCS.after_help())]
     Pause(pause::Args),
     #[command(after_long_help = resume::DOCS.after_help())]
@@ -204,6 +210,13 @@ impl Command {
             Command::Purge(args) => interrupts.stops_when_insisted(purge::run(context, args, stop)).await,
             Command::Keys(args) => interrupts.stops_when_insisted(keys::run(context, args, stop)).await,
             Command::Recover(args) => interrupts.stops(recover::run(context, args)).await,
+            Command::Export(args) => {
+                interrupts.stops_when_insisted(export::run(context, args, &interrupts)).await
+            }
+            Command::Import(args) => interrupts.stops_when_insisted(import::run(context, args, stop)).await,
+            Command::Backfill(args) => {
+                interrupts.stops_when_insisted(backfill::run(context, args, stop)).await
+            }
             Command::Pause(args) => interrupts.stops(pause::run(context, args)).await,
             Command::Resume(args) => interrupts.stops(resume::run(context, args)).await,
         }
@@ -226,6 +239,9 @@ pub fn docs_of(name: &str) -> &'static Docs {
         Some("purge") => &purge::DOCS,
         Some("keys") => &keys::DOCS,
         Some("recover") => &recover::DOCS,
+        Some("export") => &export::DOCS,
+        Some("import") => &import::DOCS,
+        Some("backfill") => &backfill::DOCS,
         Some("pause") => &pause::DOCS,
         Some("resume") => &resume::DOCS,
         Some("run") => &run::DOCS,

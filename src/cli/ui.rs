@@ -14,6 +14,7 @@ use crate::cli::render::table::Canvas;
 use crate::cli::render::text::visible_lines;
 use crate::config::{OutputFormat, redact};
 
+pub use progress::Progress;
 pub use status_line::StatusLine;
 pub use style::{ColorWhen, Meaning};
 

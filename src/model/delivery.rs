@@ -314,11 +314,24 @@ impl Delivery {
         self.remember(&Failure { kind: FailureKind::Crashed, message }, now);
     }
 
-    /// When a worker last reported an outcome of it, as far as it remembers. What an operator did is none.
+    /// When a worker last reported an outcome of it, as far as it remembers. What an operator did is none, and neither
+    /// is a crash: nobody reported it, and who noted it may have been an operator who recovered what was left.
     pub fn last_outcome_at(&self) -> Option<Timestamp> {
-        let by_worker = |error: &&AttemptError| error.kind != FailureKind::Buried;
+        let by_worker =
+            |error: &&AttemptError| !matches!(error.kind, FailureKind::Buried | FailureKind::Crashed);
         let failed_at = self.errors.iter().rev().find(by_worker).map(|error| error.at);
         self.completed_at.max(failed_at)
+    }
+
+    /// The field in which this delivery differs from the stored one of the same id, of those that never change, if any.
+    pub fn difference_from(&self, stored: &Delivery) -> Option<&'static str> {
+        let differences = [
+            ("eventId", self.event_id != stored.event_id),
+            ("handler", self.handler != stored.handler),
+            ("key", self.key != stored.key),
+            ("sequence", self.sequence != stored.sequence),
+        ];
+        differences.into_iter().find_map(|(field, differs)| differs.then_some(field))
     }
 
     pub(crate) fn remember(&mut self, failure: &Failure, now: Timestamp) {

@@ -39,7 +39,7 @@ impl EventLine {
 /// Names the member or JSON path that is refused, and why. Members of other names are refused: a misspelt `key` would
 /// silently lose the order of events.
 pub fn parse_event_line(line: &str) -> Result<EventLine, InvalidInput> {
-    read_event(json::parse(ROOT, line).map_err(without_root)?)
+    read_event(json::parse(ROOT, line).map_err(|error| error.below(ROOT))?)
 }
 
 /// Reads the same from a value that [`json::parse`] has accepted.
@@ -119,13 +119,6 @@ impl Required {
             _ => Ok(()),
         }
     }
-}
-
-/// Paths as the writer of the line sees them: `payload.total` instead of `event.payload.total`. The only line of the
-/// text goes without saying.
-fn without_root(error: InvalidInput) -> InvalidInput {
-    let what = error.what.strip_prefix(ROOT).and_then(|path| path.strip_prefix('.')).unwrap_or(&error.what);
-    InvalidInput::new(what, error.reason.replace(" at line 1 column ", " at column "))
 }
 
 fn unknown(name: &str) -> InvalidInput {

@@ -54,6 +54,17 @@ string_id! {
     LeaseToken
 }
 
+/// The name space (RFC 9562) of the ids that follow from others.
+const DERIVED: uuid::Uuid = uuid::uuid!("5b0c9f0e-3f0b-4a53-9c67-5f2f7d1a8e34");
+
+impl DeliveryId {
+    /// The id that a delivery gets when it becomes one for another handler: always the same one. UUID version 5.
+    pub fn derived(old: &str, handler: &str) -> Self {
+        let name = format!("{old}\0{handler}");
+        DeliveryId(uuid::Uuid::new_v5(&DERIVED, name.as_bytes()).to_string())
+    }
+}
+
 /// What an identifier is made for; lets a test hand out readable ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum IdKind {

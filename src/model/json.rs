@@ -17,9 +17,14 @@ pub const MAX_DEPTH: usize = 100;
 /// range of a double, lone surrogates, NUL in a field name and nesting beyond [`MAX_DEPTH`] are refused with an
 /// error that names the path, which starts with `root`.
 pub fn parse(root: &str, text: &str) -> Result<Value, InvalidInput> {
+    parse_within(root, text, MAX_DEPTH)
+}
+
+/// Reads the same, with arrays and objects nested as deep as `max_depth`.
+pub(crate) fn parse_within(root: &str, text: &str, max_depth: usize) -> Result<Value, InvalidInput> {
     let raw: &RawValue =
         serde_json::from_str(text).map_err(|error| InvalidInput::new(root, not_json(&error)))?;
-    read(raw, &mut Path::new(root), 0)
+    read(raw, &mut Path { max_depth, ..Path::new(root) }, 0)
 }
 
 /// Checks a value that was built in memory, and gives it the form in which every store returns it: integral
@@ -65,11 +70,15 @@ fn decimal_digits(n: usize) -> usize {
 }
 
 /// A JSON path under construction, such as `payload.items[3].price`.
-struct Path(String);
+struct Path {
+    text: String,
+    /// How deep arrays and objects may be nested below the root.
+    max_depth: usize,
+}
 
 impl Path {
     fn new(root: &str) -> Self {
-        Path(root.to_owned())
+        Path { text: root.to_owned(), max_depth: MAX_DEPTH }
     }
 
     fn member<T>(&mut self, key: &str, visit: impl FnOnce(&mut Path) -> T) -> T {
@@ -83,15 +92,15 @@ impl Path {
     }
 
     fn step<T>(&mut self, step: &str, visit: impl FnOnce(&mut Path) -> T) -> T {
-        let length = self.0.len();
-        let _ = self.0.write_str(step);
+        let length = self.text.len();
+        let _ = self.text.write_str(step);
         let result = visit(self);
-        self.0.truncate(length);
+        self.text.truncate(length);
         result
     }
 
     fn refuse<T>(&self, reason: impl Into<String>) -> Result<T, InvalidInput> {
-        Err(InvalidInput::new(self.0.clone(), reason))
+        Err(InvalidInput::new(self.text.clone(), reason))
     }
 }
 
@@ -183,8 +192,8 @@ fn normalise_number(number: &Number, path: &Path) -> Result<Value, InvalidInput>
 }
 
 fn check_depth(path: &Path, depth: usize) -> Result<(), InvalidInput> {
-    if depth >= MAX_DEPTH {
-        return path.refuse(format!("is nested more than {MAX_DEPTH} levels deep"));
+    if depth >= path.max_depth {
+        return path.refuse(format!("is nested more than {} levels deep", path.max_depth));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::delivery::Delivery;
+use super::id::DeliveryId;
 use super::time::Timestamp;
 
 /// The counter of one key.
@@ -12,6 +13,25 @@ pub struct KeySequence {
     pub key: String,
     /// The sequence of its latest event.
     pub value: i64,
+}
+
+/// A place in the order of keys: by key, sequence and id of the delivery, none of which ever changes. Those without a key
+/// come first.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KeyPlace {
+    /// The key.
+    pub key: Option<String>,
+    /// The sequence.
+    pub sequence: Option<i64>,
+    /// The delivery.
+    pub id: DeliveryId,
+}
+
+impl KeyPlace {
+    /// The place of `delivery`.
+    pub fn of(delivery: &Delivery) -> Self {
+        KeyPlace { key: delivery.key.clone(), sequence: delivery.sequence, id: delivery.id.clone() }
+    }
 }
 
 /// What runs and what waits of one handler and key.

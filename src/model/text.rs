@@ -16,6 +16,13 @@ impl InvalidInput {
     pub(crate) fn new(what: impl Into<String>, reason: impl Into<String>) -> Self {
         InvalidInput { what: what.into(), reason: reason.into() }
     }
+
+    /// The same as the writer of a line sees it: `payload.total` instead of `event.payload.total`. The only line of the
+    /// text goes without saying.
+    pub(crate) fn below(self, root: &str) -> Self {
+        let what = self.what.strip_prefix(root).and_then(|path| path.strip_prefix('.')).unwrap_or(&self.what);
+        InvalidInput::new(what, self.reason.replace(" at line 1 column ", " at column "))
+    }
 }
 
 /// Ids, types, keys and handlers are 1 to [`MAX_NAME_BYTES`] bytes and hold no NUL.

@@ -45,6 +45,8 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
             }
             if bytes.last() == Some(&b'\n') {
                 bytes.pop();
+            } else if bytes.len() as u64 > self.limit {
+                self.skip_line().await.map_err(LineError::Io)?;
             }
             if bytes.len() as u64 > self.limit {
                 let reason = format!("is longer than {} MiB", self.limit >> 20);
@@ -53,6 +55,19 @@ impl<R: AsyncBufRead + Unpin> Lines<R> {
             let line = String::from_utf8(bytes).map_err(|error| LineError::Invalid(not_utf8(&error)))?;
             if !line.trim_ascii().is_empty() {
                 return Ok(Some(line));
+            }
+        }
+    }
+
+    /// Goes on behind the end of the line that is being read.
+    async fn skip_line(&mut self) -> std::io::Result<()> {
+        loop {
+            let bytes = self.reader.fill_buf().await?;
+            let end = bytes.iter().position(|&byte| byte == b'\n');
+            let (read, is_over) = (end.map_or(bytes.len(), |end| end + 1), end.is_some() || bytes.is_empty());
+            self.reader.consume(read);
+            if is_over {
+                return Ok(());
             }
         }
     }
@@ -74,10 +89,7 @@ mod tests {
             match lines.next().await {
                 Ok(Some(line)) => read.push(Ok((lines.number(), line))),
                 Ok(None) => return read,
-                Err(LineError::Invalid(error)) => {
-                    read.push(Err(format!("line {}: {error}", lines.number())));
-                    return read;
-                }
+                Err(LineError::Invalid(error)) => read.push(Err(format!("line {}: {error}", lines.number()))),
                 Err(LineError::Io(error)) => panic!("{error}"),
             }
         }
@@ -96,6 +108,9 @@ mod tests {
         assert_eq!(read_all(b"1234", 4).await, [Ok((1, "1234".to_owned()))]);
         let refused = [Ok((1, "x".to_owned())), Err("line 2: event: is longer than 0 MiB".to_owned())];
         assert_eq!(read_all(b"x\n12345\n", 4).await, refused);
+        assert_eq!(read_all(b"x\n12345", 4).await, refused);
+        let [x, too_long] = refused;
+        assert_eq!(read_all(b"x\n1234567890\ny\n", 4).await, [x, too_long, Ok((3, "y".to_owned()))]);
     }
 
     #[tokio::test]

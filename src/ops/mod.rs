@@ -4,10 +4,12 @@
 //! Every operation is level-triggered and safe to repeat: it looks at the state of the store, changes it by
 //! compare-and-set or in a transaction, and what it did before it was stopped stays done.
 
+mod backfill;
 mod bulk;
 mod control;
 mod errors;
 pub mod explain;
+mod import;
 mod keys;
 mod lines;
 mod pause;
@@ -19,9 +21,11 @@ mod repair;
 mod testing;
 
 pub use crate::model::{InvalidRate, Rate};
+pub use backfill::BackfillPlan;
 pub use bulk::{BulkReport, Item, ItemOutcome, Verdict, classify};
 pub use control::{Control, silent};
 pub use errors::{ErrorGroup, ErrorGroups, MAX_GROUPS, error_groups};
+pub use import::{HandlerChange, ImportPlan, ImportReport, Refusal};
 pub use keys::{PruneReport, prune_keys};
 pub use lines::MAX_LINE_BYTES;
 pub use pause::{PauseReport, controls, is_known, pause, resume};

@@ -12,14 +12,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::clock::{Clock as _, ManualClock};
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, Failure, FailureKind, HandlerActivity, KeySequence,
-    KeyState, ListQuery, NewEvent, Pause, Selection, Statistics, Status, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Failure, FailureKind, Filter,
+    HandlerActivity, KeySequence, KeyState, ListQuery, NewEvent, Pause, Selection, Statistics, Status,
+    Timestamp, TrippedBreaker,
 };
 use crate::store::memory::MemoryStore;
 use crate::store::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch,
-    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
-    TransactionWork,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, ErrorKind, Extended, Fenced,
+    Imported, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result,
+    Settlement, SetupFinding, SetupReport, Store, StoreError, TransactionWork,
 };
 
 use super::control::{Control, silent};
@@ -104,6 +105,8 @@ pub(super) enum Call {
     RepairSelected(usize),
     PurgeBatch(u32),
     PruneKeys,
+    Import(usize),
+    Extend(usize),
 }
 
 type Hook = dyn Fn(Call) -> BoxFuture<'static, Result<()>> + Send + Sync;
@@ -245,6 +248,24 @@ impl Store for Spoilt {
 
     async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
         self.store.count_purgeable(request).await
+    }
+
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
+        self.store.export(filter, cutoff)
+    }
+
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
+        (self.before)(Call::Import(lines.len())).await?;
+        self.store.import(lines, dry_run).await
+    }
+
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage> {
+        self.store.events_without(request).await
+    }
+
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended> {
+        (self.before)(Call::Extend(events.len())).await?;
+        self.store.extend(events, handler, now).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

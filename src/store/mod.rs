@@ -18,15 +18,17 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, HandlerActivity, KeySequence, KeyState, Lease, ListQuery,
-    NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, HandlerActivity, KeySequence,
+    KeyState, Lease, ListQuery, NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp,
+    TrippedBreaker,
 };
 
 pub use error::{ErrorKind, Result, StoreError};
 pub use open::{OpenOptions, open};
 pub use requests::{
-    Capabilities, ClaimRequest, Claimed, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest,
-    Repair, RepairOutcome, Settlement, SetupFinding, SetupProblem, SetupReport, WriteChange, WriteOperation,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, Extended, Fenced, Imported, Outcome,
+    PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Settlement, SetupFinding,
+    SetupProblem, SetupReport, WriteChange, WriteOperation,
 };
 
 /// Blocked deliveries of one key that one claim has to meet before it parks them.
@@ -238,6 +240,50 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// The deletion pins the value that it read, in a transaction that looks again, so that an append in flight
     /// conflicts with it. A pruned key starts again at 1 and still obeys the invariant.
     async fn prune_keys(&self, request: &PruneRequest) -> Result<PruneBatch>;
+
+    // ---- from store to store -----------------------------------------------------------------------------------
+
+    /// The deliveries that match and were created at or before `cutoff`, each with its event: everything that is stored of
+    /// the two, one at a time; memory does not grow with their number.
+    ///
+    /// They come by key, sequence and id; those without a key first. As nothing changes any of these, a delivery that is
+    /// there all the time comes exactly once, whatever workers do meanwhile, and an earlier one of a key before a later one.
+    ///
+    /// A delivery that cannot be understood, whose event is not there, or that holds what a line cannot tell exactly, is an
+    /// `Err` item of kind `Corrupt`, and the export goes on behind it. Any other `Err` ends the stream.
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>>;
+
+    /// Stores deliveries with their events as lines have them, in one transaction; for each line, in the same order, what
+    /// became of it. Nothing is written in a dry run.
+    ///
+    /// A batch is as good as its lines one after the other. A line that is refused leaves the others alone.
+    ///
+    /// 1. An event that is there stays as it is, and is the same one if all its fields are. So does a delivery: it is the
+    ///    same one if event, handler, key and sequence are, wherever it is in its life by now. Where another delivery has the
+    ///    event and the handler, that one stays, and there is no second one. An id that stands for something else is
+    ///    refused.
+    /// 2. A new event takes the sequence that its line has, and its key's counter is afterwards not below it, so that
+    ///    what is appended later comes behind. Where an event that is there has that place in the key, the line is refused:
+    ///    the two come from different histories of the key, and there is no order between these.
+    /// 3. A delivery that is processing is refused: its lease was given by another store.
+    /// 4. A line with a field, or a value of a type, that this store cannot keep is refused; numbers are kept as numbers.
+    ///
+    /// What is imported can be claimed at once. As with requeued dead letters, one that is earlier in its key than others
+    /// that have run already runs when no later one is running, and blocks those not yet claimed.
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>>;
+
+    // ---- a handler that came later -----------------------------------------------------------------------------
+
+    /// The next events that match and lack a delivery for the handler, in the order of their keys and within a key by
+    /// sequence. A page may be empty although there are more. Each event comes once, as long as its deliveries stay.
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage>;
+
+    /// Adds to each of these events a delivery for the handler, due now, where it lacks one: all in one transaction. It takes
+    /// its place in its key from the event.
+    ///
+    /// As in an append that extends events, a purge that takes them away at the same time conflicts with it, and one of the
+    /// two starts again.
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended>;
 
     // ---- what holds handlers up --------------------------------------------------------------------------------
     //

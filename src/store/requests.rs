@@ -5,7 +5,10 @@ use std::time::Duration;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use crate::model::{AttemptError, Delivery, Failure, FailureKind, Lease, Status, Timestamp, Transition};
+use crate::model::{
+    AttemptError, Delivery, EventId, Failure, FailureKind, KeyPlace, Lease, Status, Timestamp, Transition,
+    TypePattern,
+};
 
 /// What a store can do beyond the common contract.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -257,6 +260,58 @@ pub struct PruneBatch {
     pub pruned: u64,
     /// The last key looked at; the next batch starts behind it. `None` when there are no more.
     pub last: Option<String>,
+}
+
+/// What became of one line of an import.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Imported {
+    /// The delivery is new.
+    Created {
+        /// So is its event.
+        event: bool,
+    },
+    /// It was there before, and stays as it is now.
+    Existing,
+    /// It cannot be stored, or what it says is not what is there. Nothing of it was written.
+    Refused {
+        /// Why: what is wrong with it, or in the way.
+        reason: String,
+    },
+}
+
+/// Which events lack a delivery for a handler.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackfillRequest {
+    /// The handler.
+    pub handler: String,
+    /// Events of these types.
+    pub event_type: TypePattern,
+    /// Created at or after this time; from the first when absent.
+    pub since: Option<Timestamp>,
+    /// Created before this time.
+    pub until: Timestamp,
+    /// Behind this place; from the first when absent.
+    pub after: Option<KeyPlace>,
+}
+
+/// Some events that lack a delivery for a handler.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct BackfillPage {
+    /// The events, in order.
+    pub events: Vec<EventId>,
+    /// Where the next page begins; `None` when there are no more.
+    pub last: Option<KeyPlace>,
+}
+
+/// What an extension of some events did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Extended {
+    /// Events that got a delivery.
+    pub created: u64,
+    /// Events that had one already.
+    pub existing: u64,
+    /// Events that are not there any more.
+    pub missing: u64,
 }
 
 /// What a setup did.

@@ -11,29 +11,42 @@ use crate::harness::{Sandbox, ago};
 /// One listing of these takes some 60 MB of JSON, and held as objects several times as much.
 const DELIVERIES: i64 = 150_000;
 
+/// What goes elsewhere: some 60 MB of JSON as well, as each line has its event.
+const TRANSFERRED: i64 = 100_000;
+
 /// What a command may take at the most.
 const LIMIT_KB: i64 = 100 * 1024;
 
-fn fill(sandbox: &Sandbox) {
+fn fill(sandbox: &Sandbox, deliveries_in_all: i64) {
     let since = ago(86_400).as_millis();
     sandbox.with_database(async |database| {
         let deliveries = database.collection::<Document>("relaybus_deliveries");
         let events = database.collection::<Document>("relaybus_events");
-        for start in (0..DELIVERIES).step_by(20_000) {
-            let range = start..(start + 20_000).min(DELIVERIES);
+        for start in (0..deliveries_in_all).step_by(20_000) {
+            let range = start..(start + 20_000).min(deliveries_in_all);
             let batch = range.clone().map(|n| delivery(n, DateTime::from_millis(since + n)));
             deliveries.insert_many(batch).ordered(false).await.unwrap();
-            let batch =
-                range.map(|n| doc! { "_id": format!("e{n:07}"), "type": "t", "payload": {}, "headers": {} });
+            let batch = range.map(|n| event(n, DateTime::from_millis(since + n)));
             events.insert_many(batch).ordered(false).await.unwrap();
         }
     });
 }
 
+fn event(n: i64, at: DateTime) -> Document {
+    doc! {
+        "_id": format!("e{n:07}"), "type": "order.placed.v1", "payload": { "n": n }, "headers": {}, "key": key(n),
+        "sequence": n, "createdAt": at,
+    }
+}
+
+fn key(n: i64) -> String {
+    format!("k{}", n % 1_000)
+}
+
 fn delivery(n: i64, at: DateTime) -> Document {
     doc! {
         "_id": format!("d{n:07}"), "eventId": format!("e{n:07}"), "eventType": "order.placed.v1",
-        "handler": format!("h{}", n % 3), "status": "pending", "lane": "ready", "attempts": 0,
+        "handler": format!("h{}", n % 3), "key": key(n), "sequence": n, "status": "pending", "lane": "ready", "attempts": 0,
         "availableAt": at, "dueAt": at, "createdAt": at, "updatedAt": at,
         "lastError": format!("order {n} at step {} is unknown", ["one", "two"][(n % 2) as usize]),
     }
@@ -42,7 +55,7 @@ fn delivery(n: i64, at: DateTime) -> Document {
 #[test]
 fn heavy_commands_on_a_large_store_stream() {
     let sandbox = Sandbox::new();
-    fill(&sandbox);
+    fill(&sandbox, DELIVERIES);
     let counted = sandbox.go("stats -o json").exits(0).json();
     assert_eq!(counted["pending"], DELIVERIES);
     let purge = "purge --dry-run --completed-before 0s --dead-before 0s -o json";
@@ -59,6 +72,20 @@ fn heavy_commands_on_a_large_store_stream() {
     for format in ["jsonl", "table"] {
         assert_streams(&sandbox, &format!("list --all -o {format}"), DELIVERIES);
     }
+}
+
+#[test]
+fn heavy_a_large_store_goes_elsewhere_in_little_memory() {
+    let sandbox = Sandbox::new();
+    fill(&sandbox, TRANSFERRED);
+    sandbox.go("--prefix lab_ setup -q").exits(0);
+    let file = sandbox.home.path().join("all.jsonl");
+    let file = file.to_str().unwrap();
+    assert_streams(&sandbox, &format!("export --file {file}"), 1);
+    assert_streams(&sandbox, &format!("--prefix lab_ import {file} --batch-size 500"), 1);
+    let counted = sandbox.go("--prefix lab_ stats -o json").exits(0).json();
+    assert_eq!(counted["pending"], TRANSFERRED);
+    assert_streams(&sandbox, "backfill --handler late --type order.* -n", 1);
 }
 
 /// The command prints at least so many lines, and takes no more memory than it may.

@@ -4,6 +4,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod backfill;
 mod clock;
 mod config;
 mod error_groups;
@@ -35,3 +36,4 @@ mod stock;
 mod supervisor;
 mod terminal;
 mod transactional;
+mod transfer;

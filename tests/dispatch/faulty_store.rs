@@ -10,14 +10,14 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt as _, StreamExt as _};
 use relayctl::clock::Clock;
 use relayctl::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, HandlerActivity, KeySequence, KeyState, ListQuery,
-    NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, HandlerActivity, KeySequence,
+    KeyState, ListQuery, NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker,
 };
 use relayctl::store::memory::MemoryStore;
 use relayctl::store::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, Outcome, PruneBatch, PruneRequest, PurgeBatch,
-    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
-    TransactionWork,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, ErrorKind, Extended, Fenced,
+    Imported, Outcome, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result,
+    Settlement, SetupFinding, SetupReport, Store, StoreError, TransactionWork,
 };
 
 /// The memory store with faults in front of it, and a record of what a worker asked for.
@@ -270,6 +270,22 @@ impl Store for FaultyStore {
 
     async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
         self.inner.count_purgeable(request).await
+    }
+
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
+        self.inner.export(filter, cutoff)
+    }
+
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
+        self.inner.import(lines, dry_run).await
+    }
+
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage> {
+        self.inner.events_without(request).await
+    }
+
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended> {
+        self.inner.extend(events, handler, now).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

@@ -154,6 +154,11 @@ impl Server {
         Server { name, uri }
     }
 
+    /// Starts it again, with its data, wherever it was.
+    pub fn restart(&self) {
+        dev_mongo(&["restart", "--name", &self.name]);
+    }
+
     /// `host:port` of each member.
     pub fn hosts(&self) -> Vec<String> {
         let hosts = self.uri.trim_start_matches("mongodb://").split('/').next().unwrap_or_default();

@@ -4,14 +4,16 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use futures_util::TryStreamExt as _;
+use futures_util::{StreamExt as _, TryStreamExt as _};
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use relayctl::model::{
-    Cursor, Delivery, ErrorGroupId, EventId, Filter, Lane, ListQuery, Pause, Selection, SortBy, Status,
-    Timestamp, TrippedBreaker, TypePattern,
+    Cursor, Delivery, ErrorGroupId, EventId, Filter, KeyPlace, Lane, ListQuery, Pause, Selection, SortBy,
+    Status, Timestamp, TrippedBreaker, TypePattern,
 };
 use relayctl::store::mongo::{MongoOptions, MongoStore};
-use relayctl::store::{ACTIVITY_WINDOW, PruneRequest, PurgeRequest, Repair, Store};
+use relayctl::store::{
+    ACTIVITY_WINDOW, BackfillRequest, Imported, PruneRequest, PurgeRequest, Repair, Store,
+};
 
 use crate::fixture::{Fixture, NOW, claim_request, later, spied_client};
 
@@ -255,7 +257,57 @@ async fn operator_queries(fixture: &Fixture, spy: &Spy) {
     assert_indexed(fixture, "recover", spy.queries()).await;
     let _: Vec<_> = spy.store.key_sequences(Some("k1")).try_collect().await.unwrap();
     assert_indexed(fixture, "keys", spy.queries()).await;
+    transfers(fixture, spy).await;
     controls(fixture, spy).await;
+}
+
+/// From store to store, and for a handler that came later.
+async fn transfers(fixture: &Fixture, spy: &Spy) {
+    let events = (0..300)
+        .map(|n| doc! { "_id": format!("e{n:06}"), "type": "t", "payload": n, "createdAt": DateTime::MIN });
+    fixture.raw("events").insert_many(events).await.unwrap();
+    for filter in filters() {
+        let items = spy.store.export(&filter, later(600)).take(300);
+        let lines: Vec<_> = items.filter_map(async |line| line.ok()).take(3).collect().await;
+        assert_indexed(fixture, &format!("export {filter:?}"), spy.queries()).await;
+        spy.store.import(&lines, true).await.unwrap();
+        spy.queries();
+    }
+    let mut line =
+        spy.store.export(&Filter { event: Some(EventId::from("e000004")), ..Filter::default() }, later(600));
+    let mut line = line.next().await.unwrap().unwrap();
+    line.change_handler("other");
+    line.release(NOW);
+    line.event.extend([("key".into(), "k4".into()), ("sequence".into(), 4.into())]);
+    for (document, field) in [(&mut line.event, "id"), (&mut line.delivery, "eventId")] {
+        document.insert(field.into(), "new".into());
+    }
+    line.delivery.extend([("key".into(), "k4".into()), ("sequence".into(), 5.into())]);
+    line.event.insert("sequence".into(), 5.into());
+    spy.queries();
+    let imported = spy.store.import(&[line], false).await.unwrap();
+    assert_eq!(imported, [Imported::Created { event: true }]);
+    assert_indexed(fixture, "import", spy.queries()).await;
+    backfill(fixture, spy).await;
+}
+
+async fn backfill(fixture: &Fixture, spy: &Spy) {
+    for (pattern, after) in [("t", None), ("type.*", None), ("type.3", None), ("*", Some("k4"))] {
+        let after =
+            after.map(|key| KeyPlace { key: Some(key.into()), sequence: Some(4), id: "d000004".into() });
+        let request = BackfillRequest {
+            handler: "late".into(),
+            event_type: pattern.parse().unwrap(),
+            since: Some(Timestamp::EPOCH),
+            until: later(600),
+            after,
+        };
+        spy.store.events_without(&request).await.unwrap();
+        assert_indexed(fixture, &format!("events without a delivery {pattern}"), spy.queries()).await;
+    }
+    let extended = spy.store.extend(&["e000004".into(), "e000005".into()], "late", NOW).await.unwrap();
+    assert_eq!(extended.created, 2);
+    assert_indexed(fixture, "extend", spy.queries()).await;
 }
 
 /// What holds handlers up, and what every worker reads every second.

@@ -23,10 +23,10 @@ async fn setup_creates_all_of_it_once() {
     let missing = problems(&fixture).await;
     assert_eq!(missing.len(), 4, "four collections: {missing:?}");
     let first = fixture.store.setup().await.unwrap();
-    assert_eq!((first.created.len(), first.existing.len()), (16, 0), "{first:?}");
+    assert_eq!((first.created.len(), first.existing.len()), (17, 0), "{first:?}");
     assert_eq!(problems(&fixture).await, []);
     let second = fixture.store.setup().await.unwrap();
-    assert_eq!((second.created.len(), second.existing.len()), (0, 16), "{second:?}");
+    assert_eq!((second.created.len(), second.existing.len()), (0, 17), "{second:?}");
     fixture.end().await;
 }
 
@@ -83,7 +83,7 @@ async fn the_check_tells_missing_foreign_conflicting_and_non_unique_apart_and_ch
 fn the_script_creates_every_collection_and_index() {
     let script = setup_script("my_");
     assert_eq!(script.matches("createCollection(").count(), 4, "{script}");
-    assert_eq!(script.matches("createIndex(").count(), 12, "{script}");
+    assert_eq!(script.matches("createIndex(").count(), 13, "{script}");
     assert!(
         script.contains(r#"db.getCollection("my_deliveries").createIndex({ "eventId": 1, "handler": 1 }"#),
         "{script}"

@@ -1,6 +1,6 @@
 //! What an operator asks about a delivery that does not move.
 
-use relayctl::model::{HandlerActivity, Status};
+use relayctl::model::{FailureKind, HandlerActivity, Status};
 use relayctl::store::{ACTIVITY_WINDOW, Outcome};
 
 use crate::fixture::{Fixture, HANDLER, HOUR, LEASE, OTHER_HANDLER, SECOND, bury, event, failure, keyed};
@@ -10,6 +10,7 @@ conformance![
     a_handler_without_deliveries_shows_no_sign,
     a_live_lease_is_a_sign_and_an_expired_one_is_none,
     every_outcome_of_a_worker_is_a_sign_and_an_operators_is_none,
+    a_crash_that_an_operator_recovered_is_no_sign,
     the_latest_outcome_counts_and_that_of_another_handler_does_not,
     an_outcome_in_front_of_a_long_backlog_is_found,
 ];
@@ -72,6 +73,16 @@ async fn every_outcome_of_a_worker_is_a_sign_and_an_operators_is_none(fixture: &
     fixture.clock.advance(SECOND);
     fixture.bury(&waiting.id).await;
     assert_eq!(activity(fixture).await.last_outcome_at, Some(failed_at), "a burial hides no failure");
+}
+
+async fn a_crash_that_an_operator_recovered_is_no_sign(fixture: &Fixture) {
+    fixture.publish(event()).await;
+    fixture.claim_only().await;
+    fixture.clock.advance(LEASE);
+    fixture.store.recover(&[], fixture.now()).await.unwrap();
+    let recovered = fixture.all().await.remove(0);
+    assert_eq!(recovered.errors[0].kind, FailureKind::Crashed);
+    assert_eq!(activity(fixture).await.last_outcome_at, None);
 }
 
 async fn the_latest_outcome_counts_and_that_of_another_handler_does_not(fixture: &Fixture) {

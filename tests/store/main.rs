@@ -17,6 +17,7 @@ mod backend;
 mod fixture;
 
 mod append;
+mod backfill;
 mod claim;
 mod concurrency;
 mod controls;
@@ -35,4 +36,5 @@ mod setup;
 mod statistics;
 mod time;
 mod transactions;
+mod transfer;
 mod wake_up;

@@ -91,7 +91,11 @@ impl FilterArgs {
     }
 }
 
-fn parse_pattern(text: &str) -> Result<TypePattern, String> {
+/// Reads a pattern of event types.
+///
+/// # Errors
+/// Says what is understood.
+pub fn parse_pattern(text: &str) -> Result<TypePattern, String> {
     text.parse::<TypePattern>().map_err(|error| error.to_string())
 }
 

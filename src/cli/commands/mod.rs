@@ -1,11 +1,14 @@
 //! One file for each command: its arguments, whose doc comments are the help, and what it does.
 
+pub mod backfill;
 mod bulk;
 pub mod bury;
 pub mod completions;
 pub mod errors;
 pub mod explain;
 mod explanation;
+pub mod export;
+pub mod import;
 pub mod keys;
 pub mod list;
 pub mod man;

@@ -1,7 +1,7 @@
 //! `publish`: one event, or a stream of them.
 
-mod input;
-mod stream;
+pub(super) mod input;
+pub(super) mod stream;
 mod told;
 
 use std::num::NonZeroU32;
@@ -136,7 +136,7 @@ fn header(text: &str) -> Result<(String, String), String> {
 }
 
 /// Who receives events that do not say so themselves.
-struct Receivers {
+pub(super) struct Receivers {
     named: Vec<String>,
     file: Option<HandlersFile>,
 }

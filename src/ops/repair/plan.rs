@@ -86,6 +86,15 @@ pub struct Bounds {
     pub rate: Option<Rate>,
 }
 
+impl Bounds {
+    /// How many to change next, `batch` at most, when so many are changed: 0 when the limit is reached.
+    pub(in crate::ops) fn batch_size(&self, changed: u64, batch: u64) -> u64 {
+        let left = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed));
+        let burst = self.rate.map_or(batch, Rate::burst);
+        left.min(burst).min(batch)
+    }
+}
+
 impl RepairPlan {
     /// What a repair of `filter` is about at `cutoff`. What is created, changes or dies after it stays out.
     ///
@@ -218,9 +227,7 @@ impl Run<'_> {
 
     /// How many to take next: 0 when the limit is reached.
     fn batch_size(&self) -> u64 {
-        let left = self.bounds.limit.map_or(u64::MAX, |limit| limit.saturating_sub(self.report.changed));
-        let burst = self.bounds.rate.map_or(BATCH, Rate::burst);
-        left.min(burst).min(BATCH)
+        self.bounds.batch_size(self.report.changed, BATCH)
     }
 
     /// The next `size` deliveries behind `after`, fewer at the end. The place is one of creation, which no repair

@@ -53,7 +53,10 @@ fn append_one(state: &mut State, event: &NewEvent, ids: &dyn IdSource, now: Time
         Some(id) => AppendedDelivery { id: id.clone(), handler: handler.clone(), created: false },
         None => {
             let id = DeliveryId::from(ids.next(IdKind::Delivery, now));
-            state.deliveries.insert(id.clone(), delivery_of(event, &stored, id.clone(), handler, now));
+            let available_at = event.available_at.unwrap_or(now);
+            let delivery = delivery_of(&stored, id.clone(), handler, now);
+            let (max_attempts, due_at) = (event.max_attempts, Some(available_at));
+            state.deliveries.insert(id.clone(), Delivery { max_attempts, available_at, due_at, ..delivery });
             AppendedDelivery { id, handler: handler.clone(), created: true }
         }
     };
@@ -98,9 +101,8 @@ fn event_of(event: &NewEvent, id: EventId, sequence: Option<i64>, now: Timestamp
     }
 }
 
-/// A delivery takes its place in its key from the stored event, also when it is added later.
-fn delivery_of(event: &NewEvent, stored: &Event, id: DeliveryId, handler: &str, now: Timestamp) -> Delivery {
-    let available_at = event.available_at.unwrap_or(now);
+/// A delivery that is due now. It takes its place in its key from the stored event, also when it is added later.
+pub(super) fn delivery_of(stored: &Event, id: DeliveryId, handler: &str, now: Timestamp) -> Delivery {
     Delivery {
         id,
         event_id: stored.id.clone(),
@@ -111,12 +113,12 @@ fn delivery_of(event: &NewEvent, stored: &Event, id: DeliveryId, handler: &str, 
         status: Status::Pending,
         lane: Lane::Ready,
         attempts: 0,
-        max_attempts: event.max_attempts,
-        available_at,
+        max_attempts: None,
+        available_at: now,
         lease_expires_at: None,
         lease_token: None,
         lease_owner: None,
-        due_at: Some(available_at),
+        due_at: Some(now),
         created_at: now,
         updated_at: now,
         completed_at: None,

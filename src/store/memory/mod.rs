@@ -7,10 +7,12 @@
 //! It is meant for tests, demonstrations, and for reading. Its costs grow with the number of deliveries in it.
 
 mod append;
+mod backfill;
 mod claim;
 mod cleanup;
 mod state;
 mod transaction;
+mod transfer;
 mod wake_up;
 
 use std::fmt;
@@ -22,12 +24,14 @@ use futures_util::stream::{self, BoxStream, StreamExt as _};
 use tokio::sync::{Mutex, MutexGuard};
 
 use super::{
-    Capabilities, ClaimRequest, Claimed, Fenced, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair,
-    RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, TransactionWork,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, Extended, Fenced, Imported,
+    PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result, Settlement,
+    SetupFinding, SetupReport, Store, TransactionWork,
 };
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, HandlerActivity, IdSource, KeySequence, KeyState,
-    ListQuery, NewEvent, Pause, Selection, Statistics, Timestamp, Transition, TrippedBreaker, UuidV7,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, HandlerActivity, IdSource,
+    KeySequence, KeyState, ListQuery, NewEvent, Pause, Selection, Statistics, Timestamp, Transition,
+    TrippedBreaker, UuidV7,
 };
 
 use state::State;
@@ -211,6 +215,28 @@ impl Store for MemoryStore {
 
     async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
         Ok(cleanup::purgeable(&*self.lock().await, request).len() as u64)
+    }
+
+    /// What is exported is the state at the moment at which the stream is first polled.
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
+        let filter = filter.clone();
+        let snapshot = async move { stream::iter(transfer::export(&*self.lock().await, &filter, cutoff)) };
+        snapshot.flatten_stream().boxed()
+    }
+
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
+        if dry_run {
+            return Ok(transfer::import(&mut self.lock().await.clone(), lines));
+        }
+        Ok(self.change(|state| transfer::import(state, lines)).await)
+    }
+
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage> {
+        Ok(backfill::events_without(&*self.lock().await, request))
+    }
+
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended> {
+        Ok(self.change(|state| backfill::extend(state, events, handler, &*self.ids, now)).await)
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

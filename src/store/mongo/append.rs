@@ -51,14 +51,17 @@ impl Known {
         if ids.is_empty() {
             return Ok(known);
         }
-        for document in find(&store.event_collection(), session, doc! { "_id": { "$in": &ids } }).await? {
+        for document in
+            find(DOING, &store.event_collection(), session, doc! { "_id": { "$in": &ids } }).await?
+        {
             let event = read_event(&document)?;
             known.events.insert(event.id.clone(), event);
         }
         if known.events.is_empty() {
             return Ok(known);
         }
-        for document in find(&store.deliveries(), session, doc! { "eventId": { "$in": &ids } }).await? {
+        for document in find(DOING, &store.deliveries(), session, doc! { "eventId": { "$in": &ids } }).await?
+        {
             let delivery = read_delivery(&document)?;
             known.deliveries.insert((delivery.event_id, delivery.handler), delivery.id);
         }
@@ -66,14 +69,27 @@ impl Known {
     }
 }
 
-async fn find(
+/// All that match, in the snapshot of the transaction.
+pub(super) async fn find(
+    doing: &str,
     collection: &Collection<RawDocumentBuf>,
     session: &mut ClientSession,
     filter: Document,
 ) -> Result<Vec<RawDocumentBuf>> {
-    let failed = |error| classify(DOING, error);
-    let mut cursor =
-        collection.find(filter).batch_size(ALL_AT_ONCE).session(&mut *session).await.map_err(failed)?;
+    find_fields(doing, collection, session, filter, doc! {}).await
+}
+
+/// The same with these fields alone.
+pub(super) async fn find_fields(
+    doing: &str,
+    collection: &Collection<RawDocumentBuf>,
+    session: &mut ClientSession,
+    filter: Document,
+    fields: Document,
+) -> Result<Vec<RawDocumentBuf>> {
+    let failed = |error| classify(doing, error);
+    let find = collection.find(filter).projection(fields).batch_size(ALL_AT_ONCE);
+    let mut cursor = find.session(&mut *session).await.map_err(failed)?;
     cursor.stream(session).try_collect().await.map_err(failed)
 }
 
@@ -191,9 +207,9 @@ impl<'a> Plan<'a> {
             .events
             .iter()
             .map(|planned| event_document(&planned.id, planned.event, planned.sequence, now));
-        insert(&store.event_collection(), session, events.collect::<Result<_>>()?).await?;
+        insert(DOING, &store.event_collection(), session, events.collect::<Result<_>>()?).await?;
         let deliveries = self.deliveries.iter().map(|planned| self.delivery_document(planned, now));
-        insert(&store.deliveries(), session, deliveries.collect::<Result<_>>()?).await?;
+        insert(DOING, &store.deliveries(), session, deliveries.collect::<Result<_>>()?).await?;
         let extended = self.deliveries.iter().filter_map(|planned| match &planned.origin {
             Origin::Stored(id) => Some(id.as_str()),
             Origin::New(_) => None,
@@ -225,7 +241,9 @@ impl<'a> Plan<'a> {
     }
 }
 
-async fn insert(
+/// Inserts what may be nothing.
+pub(super) async fn insert(
+    doing: &str,
     collection: &Collection<RawDocumentBuf>,
     session: &mut ClientSession,
     documents: Vec<RawDocumentBuf>,
@@ -233,7 +251,7 @@ async fn insert(
     if documents.is_empty() {
         return Ok(());
     }
-    collection.insert_many(documents).session(session).await.map_err(|error| classify(DOING, error))?;
+    collection.insert_many(documents).session(session).await.map_err(|error| classify(doing, error))?;
     Ok(())
 }
 
@@ -257,7 +275,7 @@ async fn advance_counters(
     let reply = store.database.run_command(command).session(&mut *session).await;
     settle::changed_by(DOING, reply.map_err(|error| classify(DOING, error))?)?;
     let keys: Vec<&str> = steps.into_keys().collect();
-    let counters = find(&store.key_collection(), session, doc! { "_id": { "$in": keys } }).await?;
+    let counters = find(DOING, &store.key_collection(), session, doc! { "_id": { "$in": keys } }).await?;
     let counters = counters.iter().map(|document| read_key_sequence(document));
     counters.map(|counter| counter.map(|counter| (counter.key, counter.value))).collect()
 }

@@ -22,16 +22,21 @@
 //! ```
 
 mod append;
+mod backfill;
 mod claim;
 mod connect;
 mod controls;
 mod documents;
 mod error;
+mod exact;
+mod export;
 mod filter;
 mod groups;
+mod import;
 mod inquire;
 mod json;
 mod key_locks;
+mod key_order;
 mod leases;
 mod list;
 mod names;
@@ -60,13 +65,14 @@ use self::key_locks::KeyLocks;
 use self::leases::Leases;
 use self::names::Names;
 use super::{
-    Capabilities, ClaimRequest, Claimed, ErrorKind, Fenced, PruneBatch, PruneRequest, PurgeBatch,
-    PurgeRequest, Repair, RepairOutcome, Result, Settlement, SetupFinding, SetupReport, Store, StoreError,
-    TransactionWork,
+    BackfillPage, BackfillRequest, Capabilities, ClaimRequest, Claimed, ErrorKind, Extended, Fenced,
+    Imported, PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Repair, RepairOutcome, Result, Settlement,
+    SetupFinding, SetupReport, Store, StoreError, TransactionWork,
 };
 use crate::model::{
-    Appended, Delivery, DeliveryId, Event, EventId, HandlerActivity, IdSource, KeySequence, KeyState, Lease,
-    ListQuery, NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp, TrippedBreaker, UuidV7,
+    Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Filter, HandlerActivity, IdSource,
+    KeySequence, KeyState, Lease, ListQuery, NewEvent, Pause, QueueDepth, Selection, Statistics, Timestamp,
+    TrippedBreaker, UuidV7,
 };
 
 pub use schema::setup_script;
@@ -385,6 +391,22 @@ impl Store for MongoStore {
 
     async fn count_purgeable(&self, request: &PurgeRequest) -> Result<u64> {
         retention::count_purgeable(self, request).await
+    }
+
+    fn export(&self, filter: &Filter, cutoff: Timestamp) -> BoxStream<'_, Result<ExportLine>> {
+        export::export(self, filter.clone(), cutoff)
+    }
+
+    async fn import(&self, lines: &[ExportLine], dry_run: bool) -> Result<Vec<Imported>> {
+        import::import(self, lines, dry_run).await
+    }
+
+    async fn events_without(&self, request: &BackfillRequest) -> Result<BackfillPage> {
+        backfill::events_without(self, request).await
+    }
+
+    async fn extend(&self, events: &[EventId], handler: &str, now: Timestamp) -> Result<Extended> {
+        backfill::extend(self, events, handler, now).await
     }
 
     fn key_sequences(&self, prefix: Option<&str>) -> BoxStream<'_, Result<KeySequence>> {

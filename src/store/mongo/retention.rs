@@ -12,10 +12,10 @@ use tokio::sync::Mutex;
 use super::append::touch_events;
 use super::documents::{date, read_key_sequence};
 use super::error::classify;
-use super::transaction::MongoTransaction;
+use super::transaction::session_of;
 use super::{ALL_AT_ONCE, MongoStore, schema, transaction};
 use crate::model::KeySequence;
-use crate::store::{PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Result, StoreError, Transaction};
+use crate::store::{PruneBatch, PruneRequest, PurgeBatch, PurgeRequest, Result};
 
 const PURGING: &str = "purging deliveries";
 const PRUNING: &str = "pruning keys";
@@ -130,13 +130,6 @@ async fn delete(store: MongoStore, request: PurgeRequest, old: Vec<Old>) -> Resu
     .await?;
     let deleted = *deleted.lock().await;
     Ok(deleted)
-}
-
-fn session_of(transaction: &mut dyn Transaction) -> Result<&mut ClientSession> {
-    let transaction = transaction.as_any_mut().downcast_mut::<MongoTransaction>();
-    let foreign =
-        || StoreError::new(crate::store::ErrorKind::Unsupported, "the transaction is not MongoDB's");
-    transaction.map(MongoTransaction::session).ok_or_else(foreign)
 }
 
 /// Deletes those that still qualify, and the events that nothing refers to any more. Events that other deliveries still
@@ -287,7 +280,7 @@ async fn delete_counters_in(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::ErrorKind;
+    use crate::store::{ErrorKind, StoreError};
 
     fn old(events: &[usize]) -> Vec<Old> {
         let delivery = |(number, event)| (format!("d-{number}"), format!("e-{event:04}"));

@@ -14,7 +14,8 @@ use crate::store::{ErrorKind, Result, SetupFinding, SetupProblem, SetupReport, S
 /// The published set, with these differences, each for a query that was measured: `open` is the published ordering index
 /// with `dueAt` and `_id` behind it, so that the heads of keys are found by a skip scan within the index; `parked` carries
 /// its lane for the same reason; `due` and the listing indexes end in `_id`, so that a listing has a total order without
-/// sorting and its cursor is stable; `key_created` serves the deliveries of one key, finished ones included.
+/// sorting and its cursor is stable; `key_created` serves the deliveries of one key, finished ones included; `key_order`
+/// has all deliveries in an order that no write changes, and in which those of a key follow each other.
 pub(super) struct IndexSpec {
     pub(super) name: &'static str,
     fields: &'static [&'static str],
@@ -54,6 +55,8 @@ pub(super) const HANDLER_CREATED: &str = "handler_created";
 pub(super) const TYPE_CREATED: &str = "type_created";
 /// Listing by key, and whether a key has deliveries left.
 pub(super) const KEY_CREATED: &str = "key_created";
+/// Export and backfill; which sequences of a key are taken.
+pub(super) const KEY_ORDER: &str = "key_order";
 
 /// The indexes of the deliveries; the other collections need none beside `_id`.
 pub(super) const DELIVERY_INDEXES: &[IndexSpec] = &[
@@ -69,6 +72,7 @@ pub(super) const DELIVERY_INDEXES: &[IndexSpec] = &[
     index(HANDLER_CREATED, &["handler", "createdAt", "_id"]),
     index(TYPE_CREATED, &["eventType", "createdAt", "_id"]),
     partial(KEY_CREATED, &["key", "createdAt", "_id"], || doc! { "key": { "$gte": "" } }),
+    index(KEY_ORDER, &["key", "sequence", "_id"]),
 ];
 
 impl IndexSpec {

@@ -129,6 +129,13 @@ impl Transaction for MongoTransaction {
     }
 }
 
+/// The session of a transaction that this store began.
+pub(super) fn session_of(transaction: &mut dyn Transaction) -> Result<&mut ClientSession> {
+    let transaction = transaction.as_any_mut().downcast_mut::<MongoTransaction>();
+    let foreign = || StoreError::new(ErrorKind::Unsupported, "the transaction is not MongoDB's");
+    transaction.map(MongoTransaction::session).ok_or_else(foreign)
+}
+
 /// Runs `work` in a transaction: see [`Store::transaction`](crate::store::Store::transaction).
 pub(super) async fn run(store: &MongoStore, work: &mut TransactionWork<'_>) -> Result<()> {
     let deadline = Instant::now() + RETRY_LIMIT;

@@ -102,10 +102,16 @@ impl Command {
 fn document_of(members: &Map<String, Value>) -> Result<Document, String> {
     let document = Document::try_from(members.clone()).map_err(|error| not_extended_json(&error))?;
     let bytes = serialize_to_vec(&document).map_err(|error| error.to_string())?.len();
+    check_size(bytes)?;
+    Ok(document)
+}
+
+/// Refuses a document of more bytes than the server takes.
+pub(super) fn check_size(bytes: usize) -> Result<(), String> {
     if bytes > MAX_DOCUMENT_BYTES {
         return Err(format!("takes {bytes} bytes, and at most {MAX_DOCUMENT_BYTES} (16 MiB) are allowed"));
     }
-    Ok(document)
+    Ok(())
 }
 
 fn update_of(update: &Value) -> Result<UpdateModifications, String> {

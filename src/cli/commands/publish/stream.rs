@@ -83,7 +83,8 @@ fn conclude(context: &Context, report: PublishReport, input: &Input, untold: Opt
     exit
 }
 
-fn explain(stopped: Stopped, input: &Input) -> CliError {
+/// Why a stream was not read to its end.
+pub fn explain(stopped: Stopped, input: &Input) -> CliError {
     let place = format!("in {}", input.name());
     match stopped {
         Stopped::Interrupted => CliError::interrupted(),
