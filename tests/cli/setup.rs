@@ -9,11 +9,11 @@ use crate::harness::{Sandbox, relayctl};
 fn the_first_run_creates_and_the_second_changes_nothing() {
     let sandbox = Sandbox::without_schema();
     let first = sandbox.go("setup -o json").exits(0);
-    assert!(first.stderr.starts_with("created 16 collections and indexes in "), "{first:?}");
+    assert!(first.stderr.starts_with("created 17 collections and indexes in "), "{first:?}");
     let second = sandbox.go("setup -o json").exits(0);
-    assert!(second.stderr.starts_with("nothing to do: all 16 "), "{second:?}");
+    assert!(second.stderr.starts_with("nothing to do: all 17 "), "{second:?}");
     assert_eq!(second.json()["created"], json!([]));
-    assert_eq!(first.json()["created"].as_array().unwrap().len(), 16);
+    assert_eq!(first.json()["created"].as_array().unwrap().len(), 17);
     let table = sandbox.go("setup -q").quiet_stdout();
     assert!(table.contains("relaybus_deliveries.claim            existing\n"), "{table}");
 }
