@@ -223,7 +223,7 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__backfill)
-            opts="-n -o -q -v -y -h --handler --type --since --until --limit --rate --dry-run --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            opts="-n -o -q -v -y -h --handler --type --since --until --limit --rate --ramp --dry-run --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -250,6 +250,10 @@ _relayctl() {
                     return 0
                     ;;
                 --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ramp)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -297,7 +301,7 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__bury)
-            opts="-n -o -q -v -y -h --reason --limit --rate --dry-run --status --handler --type --key --event --error --group --since --until --finished-before --min-attempts --lane --overdue --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            opts="-n -o -q -v -y -h --reason --limit --rate --ramp --dry-run --status --handler --type --key --event --error --group --since --until --finished-before --min-attempts --lane --overdue --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -312,6 +316,10 @@ _relayctl() {
                     return 0
                     ;;
                 --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ramp)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -1791,7 +1799,7 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__requeue)
-            opts="-n -o -q -v -y -h --delay --at --reason --limit --rate --dry-run --status --handler --type --key --event --error --group --since --until --finished-before --min-attempts --lane --overdue --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            opts="-n -o -q -v -y -h --delay --at --reason --limit --rate --ramp --dry-run --status --handler --type --key --event --error --group --since --until --finished-before --min-attempts --lane --overdue --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -1814,6 +1822,10 @@ _relayctl() {
                     return 0
                     ;;
                 --rate)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --ramp)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -274,6 +274,7 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l at -d 'Not
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l reason -d 'Why; becomes part of the report' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l limit -d 'Change at most this many of those that the filter selects, the oldest first' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l rate -d 'Change no more than so many in a second (50/s), minute (600/m) or hour (1000/h)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l ramp -d 'Begin with a tenth of the rate, and reach all of it after this time: 90s, 15m' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -l status -d 'Only those in this status; may be given more than once' -r -f -a "pending\t''
 processing\t''
 completed\t''
@@ -315,6 +316,7 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand requeue" -s h -l help 
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l reason -d 'Why; recorded as the last error of each delivery; by default it says who buried it' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l limit -d 'Change at most this many of those that the filter selects, the oldest first' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l rate -d 'Change no more than so many in a second (50/s), minute (600/m) or hour (1000/h)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l ramp -d 'Begin with a tenth of the rate, and reach all of it after this time: 90s, 15m' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand bury" -l status -d 'Only those in this status; may be given more than once' -r -f -a "pending\t''
 processing\t''
 completed\t''
@@ -537,7 +539,8 @@ complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l type -d '
 complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l since -d 'Only events created at or after this time: RFC 3339 with an offset, or how long ago (15m, 2h, 7d)' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l until -d 'Only events created before this time' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l limit -d 'Create at most this many' -r
-complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l rate -d 'Create no more than so many in a second (50/s), minute (600/m) or hour (1000/h)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l rate -d 'Change no more than so many in a second (50/s), minute (600/m) or hour (1000/h)' -r
+complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l ramp -d 'Begin with a tenth of the rate, and reach all of it after this time: 90s, 15m' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l store -d 'Where the store is: mongodb://HOST:PORT/DATABASE?replicaSet=NAME' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l database -d 'The database; by default the one in the URL [environment: RELAYCTL_DATABASE]' -r
 complete -c relayctl -n "__fish_relayctl_using_subcommand backfill" -l prefix -d 'What the names of the collections begin with; by default relaybus_ [environment: RELAYCTL_PREFIX]' -r

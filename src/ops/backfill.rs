@@ -7,7 +7,7 @@ use crate::store::{BackfillRequest, Result, Store};
 
 use super::bulk::BulkReport;
 use super::control::Control;
-use super::rate::Pacer;
+use super::pace::Pacer;
 use super::repair::Bounds;
 
 /// How many events one transaction extends at most.
@@ -57,7 +57,7 @@ impl BackfillPlan {
     /// could not go on. What was done before it was stopped stays, and running it again goes on.
     pub async fn apply(&self, store: &dyn Store, bounds: Bounds, control: &Control<'_>) -> BulkReport {
         let report = BulkReport::about(self.matched);
-        let mut run = Run { store, bounds, control, pacer: Pacer::new(bounds.rate), report };
+        let mut run = Run { store, bounds, control, pacer: Pacer::new(bounds.pace), report };
         match run.pages(self.request.clone()).await {
             Ok(End::Exhausted) => run.report.ran_to_its_end(),
             Ok(End::AtLimit) => {}
@@ -141,10 +141,10 @@ mod tests {
 
     use super::*;
     use crate::ops::bulk::{Verdict, classify};
-    use crate::ops::testing::{Bench, Call, Spoilt, go_on, gone};
+    use crate::ops::testing::{Bench, Call, Spoilt, go_on, gone, pace};
     use crate::store::ErrorKind;
 
-    const NO_BOUNDS: Bounds = Bounds { limit: None, rate: None };
+    const NO_BOUNDS: Bounds = Bounds { limit: None, pace: None };
 
     async fn plan(bench: &Bench) -> BackfillPlan {
         let plan = BackfillPlan::new("late", "*".parse().unwrap(), None, None, bench.now());
@@ -214,7 +214,7 @@ mod tests {
         let bench = Bench::new();
         bench.pending(100).await;
         let begin = tokio::time::Instant::now();
-        let bounds = Bounds { limit: Some(35), rate: Some("50/s".parse().unwrap()) };
+        let bounds = Bounds { limit: Some(35), pace: pace("50/s") };
         let report = plan(&bench).await.apply(&bench.store, bounds, &bench.control()).await;
         assert_eq!((numbers(&report), of_late(&bench).await), ([100, 35, 0, 0], 35));
         assert_eq!(begin.elapsed().as_millis() / 100, 6, "seven batches of five");

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::clock::{Clock as _, ManualClock};
 use crate::model::{
     Appended, Delivery, DeliveryId, Event, EventId, ExportLine, Failure, FailureKind, Filter,
-    HandlerActivity, KeySequence, KeyState, ListQuery, NewEvent, Pause, Selection, Statistics, Status,
+    HandlerActivity, KeySequence, KeyState, ListQuery, NewEvent, Pause, Rate, Selection, Statistics, Status,
     Timestamp, TrippedBreaker,
 };
 use crate::store::memory::MemoryStore;
@@ -24,6 +24,7 @@ use crate::store::{
 };
 
 use super::control::{Control, silent};
+use super::pace::Pace;
 
 /// A store, a clock and a token.
 pub(super) struct Bench {
@@ -79,6 +80,23 @@ impl Bench {
         self.settled(count, &Outcome::Bury { failure: Failure::new(FailureKind::Failed, "boom") }).await
     }
 
+    /// `count` dead deliveries of a key, in the order of their sequences. Each is older than the one before it.
+    pub(super) async fn dead_of_key(&self, key: &str, count: usize) -> Vec<DeliveryId> {
+        let mut ids = Vec::new();
+        for n in (0..count).rev() {
+            let event = NewEvent::new("t", json!({})).handler("h").key(key);
+            let at = self.now().saturating_add(Duration::from_millis(n as u64));
+            ids.push(self.store.append(&[event], at).await.unwrap().remove(0).deliveries.remove(0).id);
+        }
+        self.clock.advance(Duration::from_millis(count as u64));
+        for id in &ids {
+            let bury = Repair::Bury { reason: "boom".to_owned() };
+            assert_eq!(self.store.repair(id, &bury, self.now()).await.unwrap(), RepairOutcome::Changed);
+        }
+        self.clock.advance(Duration::from_millis(1));
+        ids
+    }
+
     /// `count` completed deliveries.
     pub(super) async fn completed(&self, count: usize) -> Vec<DeliveryId> {
         self.settled(count, &Outcome::Complete).await
@@ -126,6 +144,37 @@ impl Spoilt {
     ) -> Self {
         Spoilt { store: store.clone(), before: Arc::new(before), unreadable: 0 }
     }
+}
+
+impl Spoilt {
+    /// Fails a repair that comes when a later delivery of a key is pending and an earlier one still dead.
+    pub(super) fn in_order_of_keys(store: &MemoryStore) -> Self {
+        let watched = store.clone();
+        Spoilt::new(store, move |_| {
+            let watched = watched.clone();
+            Box::pin(async move {
+                let all: Vec<Delivery> =
+                    watched.list(&ListQuery::default()).map(Result::unwrap).collect().await;
+                let is_overtaken = |dead: &Delivery| {
+                    let overtakes = |other: &Delivery| {
+                        other.status == Status::Pending
+                            && other.key == dead.key
+                            && other.sequence > dead.sequence
+                    };
+                    dead.status == Status::Dead && dead.key.is_some() && all.iter().any(overtakes)
+                };
+                match all.iter().any(is_overtaken) {
+                    true => Err(StoreError::new(ErrorKind::Conflict, "a key is out of order")),
+                    false => Ok(()),
+                }
+            })
+        })
+    }
+}
+
+/// A pace without a ramp.
+pub(super) fn pace(rate: &str) -> Option<Pace> {
+    Some(Pace::from(rate.parse::<Rate>().unwrap()))
 }
 
 /// What a hook answers that lets the call happen.

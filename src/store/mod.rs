@@ -208,7 +208,8 @@ pub trait Store: Send + Sync + fmt::Debug {
     /// processing to dead with a reason; a worker that still runs it finds its lease lost.
     async fn repair(&self, id: &DeliveryId, repair: &Repair, now: Timestamp) -> Result<RepairOutcome>;
 
-    /// Repairs those of `ids` that `selection` still selects, in one bulk write; returns how many changed.
+    /// Repairs those of `ids` that `selection` still selects, in one bulk write; returns how many changed. They change in
+    /// the order given: no claim meets one as it is afterwards, and one before it as it was.
     async fn repair_selected(
         &self,
         ids: &[DeliveryId],

@@ -2,15 +2,44 @@
 
 use std::sync::Arc;
 
+use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use mongodb::bson::{DateTime, doc};
-use relayctl::model::{DeliveryId, IdKind, IdSource, Timestamp};
+use relayctl::model::{DeliveryId, ErrorGroupId, Filter, IdKind, IdSource, Selection, Timestamp};
 use relayctl::store::mongo::{MongoOptions, MongoStore};
 use relayctl::store::{
     ErrorKind, PruneRequest, PurgeRequest, Repair, RepairOutcome, Store, Transaction as _,
 };
 
 use crate::fixture::{Fixture, NOW, claim_request, event, ids, later, minimal};
+
+/// The ids are in the opposite order of the sequences.
+#[tokio::test]
+async fn a_bulk_requeue_changes_deliveries_in_the_order_given() {
+    let of_group = Filter { groups: vec![ErrorGroupId::of("h", "boom")], ..Filter::default() };
+    for filter in [Filter::default(), of_group] {
+        let fixture = Fixture::new().await;
+        let ids: Vec<DeliveryId> = (0..50).map(|n| format!("d{:02}", 49 - n).into()).collect();
+        for (id, sequence) in ids.iter().zip(1_i64..) {
+            let updated_at = DateTime::from_millis(NOW.as_millis());
+            let mut dead = minimal(id.as_str());
+            dead.remove("dueAt");
+            dead.extend(doc! { "key": "k", "sequence": sequence, "status": "dead", "updatedAt": updated_at });
+            dead.insert("lastError", "boom");
+            fixture.insert(dead).await;
+        }
+        let updates = doc! { "$match": { "operationType": "update" } };
+        let mut changes = fixture.deliveries().watch().pipeline([updates]).await.unwrap();
+        let selection = Selection { filter, cutoff: NOW };
+        let requeue = Repair::Requeue { available_at: NOW };
+        assert_eq!(fixture.store.repair_selected(&ids, &selection, &requeue, later(1)).await.unwrap(), 50);
+        for id in &ids {
+            let change = changes.next().await.unwrap().unwrap();
+            assert_eq!(change.document_key.unwrap().get_str("_id").unwrap(), id.as_str());
+        }
+        fixture.end().await;
+    }
+}
 
 fn is_conflict(result: Result<impl Sized, relayctl::store::StoreError>) -> bool {
     result.err().is_some_and(|error| error.kind() == ErrorKind::Conflict)

@@ -1,5 +1,6 @@
 //! Arguments that several commands share.
 
 pub mod filter;
+pub mod pace;
 pub mod values;
 pub mod when;

@@ -8,13 +8,14 @@ use super::bulk::{
     Told, Verb, ask, before_any_change, conclude, deliveries, error_text, tell, with_progress,
 };
 use crate::cli::args::filter::parse_pattern;
+use crate::cli::args::pace::PaceArgs;
 use crate::cli::args::values::{TimeArg, name};
 use crate::cli::context::Context;
 use crate::cli::docs::{BULK_EXITS, Docs};
 use crate::cli::error::CliResult;
 use crate::cli::exit::Exit;
 use crate::model::{Timestamp, TypePattern};
-use crate::ops::{BackfillPlan, Bounds, BulkReport, Control, Rate};
+use crate::ops::{BackfillPlan, Bounds, BulkReport, Control};
 
 /// Examples and exit codes.
 pub const DOCS: Docs = Docs {
@@ -71,9 +72,8 @@ pub struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<NonZeroU64>,
 
-    /// Create no more than so many in a second (50/s), minute (600/m) or hour (1000/h)
-    #[arg(long, value_name = "RATE")]
-    rate: Option<Rate>,
+    #[command(flatten)]
+    pace: PaceArgs,
 
     /// Only say how many would be created
     #[arg(short = 'n', long)]
@@ -111,7 +111,7 @@ pub async fn run(context: &Context, args: &Args, stop: &CancellationToken) -> Cl
     }
     let amount = args.limit().map_or(plan.matched(), |limit| limit.min(plan.matched()));
     ask(context, &question(&args.handler, amount, plan.matched()), amount)?;
-    let bounds = Bounds { limit: args.limit(), rate: args.rate };
+    let bounds = Bounds { limit: args.limit(), pace: args.pace.pace() };
     let work = async |control: Control<'_>| plan.apply(store, bounds, &control).await;
     let report = with_progress(context, stop, CREATE.past, Some(amount), work).await;
     finish(context, args, report)

@@ -11,6 +11,7 @@ use super::bulk::{
     Told, Verb, ask, before_any_change, conclude, deliveries, error_text, tell, with_progress,
 };
 use crate::cli::args::filter::FilterArgs;
+use crate::cli::args::pace::PaceArgs;
 use crate::cli::args::values::name;
 use crate::cli::context::Context;
 use crate::cli::error::{CliError, CliResult};
@@ -18,9 +19,7 @@ use crate::cli::exit::Exit;
 use crate::cli::render::listing::Record as _;
 use crate::cli::render::table::{Canvas, Cell, Layout};
 use crate::model::{Delivery, DeliveryId, Timestamp};
-use crate::ops::{
-    Bounds, BulkReport, Control, Inapplicable, Item, ItemOutcome, Rate, RepairPlan, repair_each,
-};
+use crate::ops::{Bounds, BulkReport, Control, Inapplicable, Item, ItemOutcome, RepairPlan, repair_each};
 use crate::store::{Repair, Store};
 
 /// How many deliveries are shown before the question.
@@ -40,9 +39,9 @@ pub struct SelectionArgs {
     #[arg(long, value_name = "N", conflicts_with = "ids")]
     pub limit: Option<NonZeroU64>,
 
-    /// Change no more than so many in a second (50/s), minute (600/m) or hour (1000/h)
-    #[arg(long, value_name = "RATE")]
-    pub rate: Option<Rate>,
+    /// How fast.
+    #[command(flatten)]
+    pub pace: PaceArgs,
 
     /// Only say what would be changed
     #[arg(short = 'n', long)]
@@ -147,7 +146,7 @@ async fn by_plan(
         before_any_change(stop, show_sample(context, store, &plan, amount)).await?;
     }
     ask(context, &question(command.verb, amount, plan.matched()), amount)?;
-    let bounds = Bounds { limit, rate: args.rate };
+    let bounds = Bounds { limit, pace: args.pace.pace() };
     let work = async |control: Control<'_>| plan.apply(store, bounds, &control).await;
     let report = with_progress(context, stop, command.verb.past, Some(amount), work).await;
     finish(context, args, command, report)
@@ -202,7 +201,7 @@ async fn by_ids(
     };
     let store = &**context.store().await?;
     let work = async |control: Control<'_>| {
-        repair_each(store, &ids, &command.repair, args.rate, args.dry_run, &control).await
+        repair_each(store, &ids, &command.repair, args.pace.pace(), args.dry_run, &control).await
     };
     let report = with_progress(context, stop, command.verb.past, Some(ids.len() as u64), work).await;
     finish(context, args, command, report)

@@ -1,52 +1,47 @@
 //! A repair of deliveries that are named, one by one and several at a time.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::{StreamExt as _, stream};
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use crate::model::DeliveryId;
-use crate::ops::Rate;
 use crate::ops::bulk::{BulkReport, Item, ItemOutcome};
 use crate::ops::control::Control;
-use crate::ops::rate::Pacer;
+use crate::ops::pace::{Pace, Pacer};
 use crate::store::{ErrorKind, Repair, RepairOutcome, Result, Store, StoreError};
 
 /// How many deliveries are changed at the same time.
 const CONCURRENCY: usize = 16;
 
 /// Repairs each of `ids` by compare-and-set, several at a time, and reports on each in the order given; ids that are
-/// repeated count once. A dry run looks at them, and changes nothing.
+/// repeated count once. A requeue brings those of a key back in their order, whatever order was given: a later one might
+/// run before an earlier one that is still dead. A dry run looks at them, and changes nothing.
 ///
 /// It stops early when the store does not answer any more.
 pub async fn repair_each(
     store: &dyn Store,
     ids: &[DeliveryId],
     repair: &Repair,
-    rate: Option<Rate>,
+    pace: Option<Pace>,
     dry_run: bool,
     control: &Control<'_>,
 ) -> BulkReport {
     let stop = control.cancel.child_token();
-    let each = Each { store, repair, dry_run, control, stop: &stop };
+    let pacer = Mutex::new(Pacer::new(pace));
+    let each = Each { store, repair, dry_run, control, stop: &stop, pacer, done: AtomicU64::new(0) };
     let mut given = HashSet::new();
     let distinct: Vec<&DeliveryId> = ids.iter().filter(|&id| given.insert(id)).collect();
-    let paced = stream::unfold((distinct.iter(), Pacer::new(rate)), async |(mut ids, mut pacer)| {
-        let id = ids.next()?;
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => None,
-            () = pacer.wait(1) => Some((id, (ids, pacer))),
-        }
-    });
-    let mut outcomes = std::pin::pin!(paced.map(|id| each.repair(id)).buffered(CONCURRENCY));
+    let mut ended = each.repair_all(&distinct).await;
+    ended.sort_by_key(|ended| ended.place);
     let mut report = BulkReport::default();
     let mut items = Vec::new();
-    while let Some((item, error)) = outcomes.next().await {
+    for Ended { item, error, .. } in ended {
         count(&mut report, &item);
         items.push(item);
         error.into_iter().for_each(|error| report.keep_first_error(error));
-        (control.progress)(items.len() as u64);
     }
     report.interrupted = control.is_cancelled() && items.len() < distinct.len();
     report.items = Some(items);
@@ -60,21 +55,105 @@ struct Each<'a> {
     dry_run: bool,
     control: &'a Control<'a>,
     stop: &'a CancellationToken,
+    pacer: Mutex<Pacer>,
+    done: AtomicU64,
 }
 
+/// A delivery that was named, and at which place.
+#[derive(Clone, Copy)]
+struct Named<'a> {
+    place: usize,
+    id: &'a DeliveryId,
+}
+
+/// What became of it.
+struct Ended {
+    place: usize,
+    item: Item,
+    error: Option<StoreError>,
+}
+
+/// Where a delivery stands: its handler, its key, and its place in that.
+type Standing = (String, String, i64);
+
 impl Each<'_> {
-    async fn repair(&self, id: &DeliveryId) -> (Item, Option<StoreError>) {
-        let outcome = if self.dry_run { self.look_at(id).await } else { self.change(id).await };
-        let (outcome, error) = match outcome {
-            Ok(outcome) => (outcome, None),
+    async fn repair_all(&self, ids: &[&DeliveryId]) -> Vec<Ended> {
+        let chains = match self.chains(ids).await {
+            Ok(chains) => chains,
+            Err(ended) => return vec![ended],
+        };
+        let chains = stream::iter(chains).map(|chain| self.repair_chain(chain));
+        chains.buffer_unordered(CONCURRENCY).concat().await
+    }
+
+    /// The deliveries in chains that may be changed at the same time, as far as nothing stops it. What cannot be known
+    /// about one ends it all: its repair would fail as well.
+    async fn chains<'i>(&self, ids: &[&'i DeliveryId]) -> Result<Vec<Vec<Named<'i>>>, Ended> {
+        let named = ids.iter().enumerate().map(|(place, &id)| Named { place, id });
+        if self.dry_run || matches!(self.repair, Repair::Bury { .. }) {
+            return Ok(named.map(|named| vec![named]).collect());
+        }
+        let looked = stream::iter(named).map(async |named| (named, self.standing(named.id).await));
+        let mut looked = std::pin::pin!(looked.buffered(CONCURRENCY).take_until(self.stop.cancelled()));
+        let mut chains: Vec<Vec<(i64, Named<'_>)>> = Vec::new();
+        let mut chain_of: HashMap<(String, String), usize> = HashMap::new();
+        while let Some((named, standing)) = looked.next().await {
+            let standing = standing.map_err(|error| failed(named, error))?;
+            let Some((handler, key, sequence)) = standing else {
+                chains.push(vec![(0, named)]);
+                continue;
+            };
+            let chain = *chain_of.entry((handler, key)).or_insert(chains.len());
+            match chains.get_mut(chain) {
+                Some(chain) => chain.push((sequence, named)),
+                None => chains.push(vec![(sequence, named)]),
+            }
+        }
+        chains.iter_mut().for_each(|chain| chain.sort_by_key(|(sequence, _)| *sequence));
+        Ok(chains.into_iter().map(|chain| chain.into_iter().map(|(_, named)| named).collect()).collect())
+    }
+
+    /// `None` for one without a key, and for one that does not exist or cannot be understood: its repair tells.
+    async fn standing(&self, id: &DeliveryId) -> Result<Option<Standing>> {
+        match self.store.get(id).await {
+            Ok(delivery) => Ok(delivery.and_then(|it| Some((it.handler, it.key?, it.sequence?)))),
+            Err(error) if error.kind() == ErrorKind::Unavailable => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// One after the other, until something stops it.
+    async fn repair_chain(&self, chain: Vec<Named<'_>>) -> Vec<Ended> {
+        let mut ended = Vec::new();
+        for named in chain {
+            if !self.may_go_on().await {
+                break;
+            }
+            ended.push(self.repair(named).await);
+            (self.control.progress)(self.done.fetch_add(1, Ordering::Relaxed) + 1);
+        }
+        ended
+    }
+
+    async fn may_go_on(&self) -> bool {
+        tokio::select! {
+            biased;
+            () = self.stop.cancelled() => false,
+            () = async { self.pacer.lock().await.wait(1).await } => true,
+        }
+    }
+
+    async fn repair(&self, named: Named<'_>) -> Ended {
+        let Named { place, id } = named;
+        match if self.dry_run { self.look_at(id).await } else { self.change(id).await } {
+            Ok(outcome) => Ended { place, item: Item { id: id.clone(), outcome }, error: None },
             Err(error) => {
                 if error.kind() == ErrorKind::Unavailable {
                     self.stop.cancel();
                 }
-                (ItemOutcome::Failed { error: error.to_string() }, Some(error))
+                failed(named, error)
             }
-        };
-        (Item { id: id.clone(), outcome }, error)
+        }
     }
 
     async fn change(&self, id: &DeliveryId) -> Result<ItemOutcome> {
@@ -94,6 +173,11 @@ impl Each<'_> {
     }
 }
 
+fn failed(named: Named<'_>, error: StoreError) -> Ended {
+    let outcome = ItemOutcome::Failed { error: error.to_string() };
+    Ended { place: named.place, item: Item { id: named.id.clone(), outcome }, error: Some(error) }
+}
+
 fn count(report: &mut BulkReport, item: &Item) {
     match item.outcome {
         ItemOutcome::Changed => report.changed += 1,
@@ -108,12 +192,12 @@ fn count(report: &mut BulkReport, item: &Item) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::atomic::AtomicUsize;
     use std::time::Duration;
 
     use super::*;
     use crate::model::Status;
-    use crate::ops::testing::{Bench, Spoilt, go_on, gone};
+    use crate::ops::testing::{Bench, Spoilt, go_on, gone, pace};
 
     fn requeue(bench: &Bench) -> Repair {
         Repair::Requeue { available_at: bench.now() }
@@ -201,10 +285,24 @@ mod tests {
         let bench = Bench::new();
         let ids = bench.dead(11).await;
         let begin = tokio::time::Instant::now();
-        let rate = Some("10/s".parse().unwrap());
-        let report = repair_each(&bench.store, &ids, &requeue(&bench), rate, false, &bench.control()).await;
+        let report =
+            repair_each(&bench.store, &ids, &requeue(&bench), pace("10/s"), false, &bench.control()).await;
         assert_eq!(report.changed, 11);
         let taken = begin.elapsed();
         assert!(taken >= Duration::from_secs(1) && taken < Duration::from_millis(1_100), "{taken:?}");
+    }
+
+    /// Sixteen at a time would otherwise let any of them be first.
+    #[tokio::test]
+    async fn those_of_a_key_come_back_in_their_order_whatever_order_was_given() {
+        let bench = Bench::new();
+        let mut ids = bench.dead_of_key("k", 40).await;
+        ids.extend(bench.dead(20).await);
+        fastrand::Rng::with_seed(7).shuffle(&mut ids);
+        let store = Spoilt::in_order_of_keys(&bench.store);
+        let report = repair_each(&store, &ids, &requeue(&bench), None, false, &bench.control()).await;
+        assert_eq!(numbers(&report), [60, 60, 0, 0]);
+        let told: Vec<_> = report.items.unwrap().into_iter().map(|item| item.id).collect();
+        assert_eq!(told, ids, "the report is in the order given");
     }
 }

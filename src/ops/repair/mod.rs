@@ -1,6 +1,7 @@
 //! Requeue and bury: a whole selection in batches, or named deliveries one by one.
 
 mod each;
+mod order;
 mod plan;
 
 pub use each::repair_each;

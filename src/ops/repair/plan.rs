@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 
+use super::order::{Held, Order};
 use crate::model::{Cursor, Delivery, DeliveryId, Filter, ListQuery, Selection, SortBy, Status, Timestamp};
-use crate::ops::Rate;
 use crate::ops::bulk::BulkReport;
 use crate::ops::control::Control;
-use crate::ops::rate::Pacer;
+use crate::ops::pace::{Pace, Pacer};
 use crate::store::{ErrorKind, Repair, Result, Store, StoreError};
 
 /// How many deliveries one bulk write changes at most.
@@ -82,15 +82,15 @@ pub struct RepairPlan {
 pub struct Bounds {
     /// Changes at most this many; all when absent.
     pub limit: Option<u64>,
-    /// Keeps to this rate; as fast as the store allows when absent.
-    pub rate: Option<Rate>,
+    /// Keeps to this pace; as fast as the store allows when absent.
+    pub pace: Option<Pace>,
 }
 
 impl Bounds {
     /// How many to change next, `batch` at most, when so many are changed: 0 when the limit is reached.
     pub(in crate::ops) fn batch_size(&self, changed: u64, batch: u64) -> u64 {
         let left = self.limit.map_or(u64::MAX, |limit| limit.saturating_sub(changed));
-        let burst = self.rate.map_or(batch, Rate::burst);
+        let burst = self.pace.map_or(batch, |pace| pace.rate.burst());
         left.min(burst).min(batch)
     }
 }
@@ -138,8 +138,16 @@ impl RepairPlan {
 
     /// Makes the change, oldest first, in batches; reports what it did, also when it could not go on.
     pub async fn apply(&self, store: &dyn Store, bounds: Bounds, control: &Control<'_>) -> BulkReport {
-        let report = BulkReport::about(self.matched);
-        let mut run = Run { plan: self, store, bounds, control, report };
+        let mut run = Run {
+            plan: self,
+            store,
+            bounds,
+            control,
+            report: BulkReport::about(self.matched),
+            pacer: Pacer::new(bounds.pace),
+            after: None,
+            held: Held::default(),
+        };
         match run.batches().await {
             Ok(End::Exhausted) => run.report.ran_to_its_end(),
             Ok(End::AtLimit) => {}
@@ -157,6 +165,10 @@ struct Run<'a> {
     bounds: Bounds,
     control: &'a Control<'a>,
     report: BulkReport,
+    pacer: Pacer,
+    /// The place behind which the walk by creation goes on.
+    after: Option<Cursor>,
+    held: Held,
 }
 
 /// Why a run stopped without an error.
@@ -167,8 +179,10 @@ enum End {
 }
 
 /// Some deliveries of the selection, and where to go on.
+#[derive(Default)]
 struct Page {
     ids: Vec<DeliveryId>,
+    held: Held,
     unreadable: Unreadable,
     /// The place of the last one that could be read; absent when there was none.
     last: Option<Cursor>,
@@ -196,24 +210,35 @@ impl Unreadable {
 }
 
 impl Run<'_> {
+    /// Those whose order is not that of their creation are held back during the walk and come at its end.
     async fn batches(&mut self) -> Result<End> {
-        let mut pacer = Pacer::new(self.bounds.rate);
-        let mut after = None;
+        let order = Order::of(self.store, &self.plan.selection, &self.plan.repair);
+        let Some(order) = self.control.unless_cancelled(order).await else { return Ok(End::Interrupted) };
+        let order = order?;
+        loop {
+            let end = self.walk(&order).await?;
+            if matches!(end, End::Interrupted) || self.change_held().await?.is_none() {
+                return Ok(End::Interrupted);
+            }
+            // Of those that were held back, some may have been skipped: that leaves room for others.
+            if matches!(end, End::Exhausted) || self.batch_size() == 0 {
+                return Ok(end);
+            }
+        }
+    }
+
+    async fn walk(&mut self, order: &Order) -> Result<End> {
         loop {
             let size = self.batch_size();
             if size == 0 {
                 return Ok(End::AtLimit);
             }
-            let Some(page) = self.control.unless_cancelled(self.page(after.as_ref(), size)).await else {
-                return Ok(End::Interrupted);
-            };
+            let page = self.page(order, size);
+            let Some(page) = self.control.unless_cancelled(page).await else { return Ok(End::Interrupted) };
             let page = page?;
-            if !page.ids.is_empty() {
-                let free = pacer.wait(page.ids.len() as u64);
-                if self.control.unless_cancelled(free).await.is_none() {
-                    return Ok(End::Interrupted);
-                }
-                self.change(&page.ids).await?;
+            self.held.take_over(page.held);
+            if self.change(&page.ids).await?.is_none() {
+                return Ok(End::Interrupted);
             }
             self.report.failed += page.unreadable.count;
             page.unreadable.first.into_iter().for_each(|error| self.report.keep_first_error(error));
@@ -221,21 +246,35 @@ impl Run<'_> {
             if page.is_last {
                 return Ok(End::Exhausted);
             }
-            after = page.last;
+            self.after = page.last;
         }
+    }
+
+    /// Changes those that were held back, each key's in its order. `None` when it was stopped before its end.
+    async fn change_held(&mut self) -> Result<Option<()>> {
+        let mut ids = std::mem::take(&mut self.held).in_order();
+        while !ids.is_empty() {
+            let size = usize::try_from(self.batch_size()).unwrap_or(usize::MAX).min(ids.len());
+            let batch: Vec<DeliveryId> = ids.drain(..size).collect();
+            if self.change(&batch).await?.is_none() {
+                return Ok(None);
+            }
+            (self.control.progress)(self.report.done());
+        }
+        Ok(Some(()))
     }
 
     /// How many to take next: 0 when the limit is reached.
     fn batch_size(&self) -> u64 {
-        self.bounds.batch_size(self.report.changed, BATCH)
+        self.bounds.batch_size(self.report.changed + self.held.len() as u64, BATCH)
     }
 
     /// The next `size` deliveries behind `after`, fewer at the end. The place is one of creation, which no repair
     /// changes: rows that leave the selection behind it or in front of it move nothing.
-    async fn page(&self, after: Option<&Cursor>, size: u64) -> Result<Page> {
+    async fn page(&self, order: &Order, size: u64) -> Result<Page> {
         let mut limit = size;
         loop {
-            let page = self.read_page(after, size, limit).await?;
+            let page = self.read_page(order, size, limit).await?;
             if page.is_last || page.last.is_some() {
                 return Ok(page);
             }
@@ -244,22 +283,25 @@ impl Run<'_> {
         }
     }
 
-    async fn read_page(&self, after: Option<&Cursor>, size: u64, limit: u64) -> Result<Page> {
+    async fn read_page(&self, order: &Order, size: u64, limit: u64) -> Result<Page> {
         let RepairPlan { selection, .. } = self.plan;
-        let (filter, after) = (selection.filter.clone(), after.cloned());
+        let (filter, after) = (selection.filter.clone(), self.after.clone());
         let query = ListQuery { filter, after, limit: Some(limit), ..ListQuery::default() };
         let mut listing = self.store.list(&query);
-        let mut page =
-            Page { ids: Vec::new(), unreadable: Unreadable::default(), last: None, is_last: false };
+        let mut page = Page::default();
         // Those behind the last readable one are met again by the next page, and counted there.
         let mut trailing = Unreadable::default();
         let mut seen = 0;
-        while (page.ids.len() as u64) < size {
+        while ((page.ids.len() + page.held.len()) as u64) < size {
             match listing.next().await {
                 Some(Ok(delivery)) => {
                     page.unreadable.take_over(&mut trailing);
                     page.last = Cursor::at(&delivery, SortBy::Created, false);
-                    if selection.matches(&delivery) {
+                    if !selection.matches(&delivery) {
+                        // It has changed since the plan was made.
+                    } else if let Some(place) = order.place_of(&delivery) {
+                        page.held.push(place, delivery.id);
+                    } else {
                         page.ids.push(delivery.id);
                     }
                 }
@@ -278,7 +320,15 @@ impl Run<'_> {
         Ok(page)
     }
 
-    async fn change(&mut self, ids: &[DeliveryId]) -> Result<()> {
+    /// Changes a batch when its time has come. `None` when it was stopped before.
+    async fn change(&mut self, ids: &[DeliveryId]) -> Result<Option<()>> {
+        if ids.is_empty() {
+            return Ok(Some(()));
+        }
+        let its_time = self.pacer.wait(ids.len() as u64);
+        if self.control.unless_cancelled(its_time).await.is_none() {
+            return Ok(None);
+        }
         let RepairPlan { selection, repair, .. } = self.plan;
         let changed = self.store.repair_selected(ids, selection, repair, self.control.now()).await;
         let tried = ids.len() as u64;
@@ -286,7 +336,7 @@ impl Run<'_> {
             Ok(changed) => {
                 self.report.changed += changed;
                 self.report.skipped += tried.saturating_sub(changed);
-                Ok(())
+                Ok(Some(()))
             }
             // Some of them may have been changed: only a second look could tell.
             Err(error) => {
@@ -305,9 +355,9 @@ mod tests {
     use super::*;
     use crate::model::{FailureKind, Lane};
     use crate::ops::bulk::{Verdict, classify};
-    use crate::ops::testing::{Bench, Call, Spoilt, go_on, gone};
+    use crate::ops::testing::{Bench, Call, Spoilt, go_on, gone, pace};
 
-    const NO_BOUNDS: Bounds = Bounds { limit: None, rate: None };
+    const NO_BOUNDS: Bounds = Bounds { limit: None, pace: None };
 
     fn requeue(bench: &Bench) -> Repair {
         Repair::Requeue { available_at: bench.now() }
@@ -381,7 +431,7 @@ mod tests {
         let mut ids = bench.dead(3).await;
         ids.extend(bench.dead(3).await);
         let plan = plan(&bench, requeue(&bench)).await;
-        let bounds = Bounds { limit: Some(4), rate: None };
+        let bounds = Bounds { limit: Some(4), pace: None };
         let report = plan.apply(&bench.store, bounds, &bench.control()).await;
         assert_eq!(numbers(&report), [6, 4, 0, 0]);
         assert_eq!(bench.count(Status::Dead).await, 2);
@@ -408,7 +458,7 @@ mod tests {
                 Ok(())
             })
         });
-        let bounds = Bounds { limit: Some(3), rate: None };
+        let bounds = Bounds { limit: Some(3), pace: None };
         let report = plan.apply(&store, bounds, &bench.control()).await;
         assert_eq!(numbers(&report), [5, 3, 2, 0]);
         assert_eq!(bench.count(Status::Dead).await, 0);
@@ -426,7 +476,7 @@ mod tests {
             seen.lock().unwrap().push((call, begin.elapsed()));
             go_on()
         });
-        let bounds = Bounds { limit: None, rate: Some("50/s".parse().unwrap()) };
+        let bounds = Bounds { limit: None, pace: pace("50/s") };
         let report = plan.apply(&store, bounds, &bench.control()).await;
         assert_eq!(numbers(&report), [100, 100, 0, 0]);
         let batches = batches.lock().unwrap();
@@ -463,7 +513,7 @@ mod tests {
             tokio::time::sleep(Duration::from_secs(1)).await;
             bench.cancel.cancel();
         };
-        let bounds = Bounds { limit: None, rate: Some("1/h".parse().unwrap()) };
+        let bounds = Bounds { limit: None, pace: pace("1/h") };
         let control = bench.control();
         let (report, ()) = tokio::join!(plan.apply(&bench.store, bounds, &control), cancel_later);
         assert_eq!((report.changed, report.interrupted), (1, true));
@@ -507,10 +557,10 @@ mod tests {
         let bench = Bench::new();
         bench.dead(20).await;
         let plan = plan(&bench, requeue(&bench)).await;
-        for rate in [None, Some("10/s".parse().unwrap())] {
+        for pace in [None, pace("10/s")] {
             let mut store = Spoilt::new(&bench.store, |_| go_on());
             store.unreadable = 30;
-            let report = plan.apply(&store, Bounds { limit: None, rate }, &bench.control()).await;
+            let report = plan.apply(&store, Bounds { limit: None, pace }, &bench.control()).await;
             assert_eq!(report.failed, 30, "{report:?}");
             assert_eq!(report.error.unwrap().to_string(), "delivery 0");
             assert_eq!(bench.count(Status::Pending).await, 20);
@@ -563,5 +613,41 @@ mod tests {
         let parked = Filter { lane: Some(Lane::Parked), ..Filter::default() };
         assert!(narrowed(&parked, &bury()).is_ok());
         assert!(refusal(&parked, &requeue).contains("being in a lane"));
+    }
+
+    /// Those of a key were appended by hosts whose clocks differ: the later in its order, the older.
+    #[tokio::test(start_paused = true)]
+    async fn a_key_comes_back_in_its_order_however_its_deliveries_were_created() {
+        for (limit, changed) in [(None, 90), (Some(23), 23), (Some(60), 60)] {
+            let bench = Bench::new();
+            bench.dead(20).await;
+            bench.dead_of_key("backwards", 40).await;
+            bench.dead(10).await;
+            bench.dead_of_key("forwards", 20).await;
+            let plan = plan(&bench, requeue(&bench)).await;
+            let store = Spoilt::in_order_of_keys(&bench.store);
+            let bounds = Bounds { limit, pace: pace("50/s") };
+            let report = plan.apply(&store, bounds, &bench.control()).await;
+            assert_eq!(numbers(&report), [90, changed, 0, 0]);
+            assert_eq!(bench.count(Status::Pending).await as u64, changed);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_was_held_back_and_is_skipped_leaves_room_for_others() {
+        let bench = Bench::new();
+        let ids = bench.dead_of_key("backwards", 4).await;
+        bench.dead(4).await;
+        let plan = plan(&bench, requeue(&bench)).await;
+        bench.clock.advance(Duration::from_millis(1));
+        let (sibling, now, first) = (bench.store.clone(), bench.now(), ids[0].clone());
+        let again = requeue(&bench);
+        let store = Spoilt::new(&bench.store, move |_| {
+            let (sibling, first, again) = (sibling.clone(), first.clone(), again.clone());
+            Box::pin(async move { sibling.repair(&first, &again, now).await.map(drop) })
+        });
+        let bounds = Bounds { limit: Some(5), pace: None };
+        let report = plan.apply(&store, bounds, &bench.control()).await;
+        assert_eq!(numbers(&report), [8, 5, 1, 0]);
     }
 }

@@ -1,6 +1,8 @@
 //! Groups of errors: whether a delivery belongs to one follows from a text that no query can fold. So what the other
 //! conditions select is read, with no more of it than is needed, and looked at here.
 
+use std::collections::HashSet;
+
 use futures_util::TryStreamExt as _;
 use mongodb::bson::{Document, RawDocumentBuf, doc};
 use mongodb::options::Hint;
@@ -23,7 +25,7 @@ pub(super) async fn count(store: &MongoStore, selection: &Selection, index: &str
     Ok(count)
 }
 
-/// Those of `ids` that belong to the filter's groups.
+/// Those of `ids` that belong to the filter's groups, in the order given.
 pub(super) async fn among(
     store: &MongoStore,
     ids: &[DeliveryId],
@@ -31,7 +33,9 @@ pub(super) async fn among(
 ) -> Result<Vec<DeliveryId>> {
     let named: Vec<&str> = ids.iter().map(DeliveryId::as_str).collect();
     let named = doc! { "_id": { "$in": named } };
-    members(store, named, Hint::Keys(doc! { "_id": 1 }), filter).await?.try_collect().await
+    let members = members(store, named, Hint::Keys(doc! { "_id": 1 }), filter).await?;
+    let members: HashSet<DeliveryId> = members.try_collect().await?;
+    Ok(ids.iter().filter(|id| members.contains(id)).cloned().collect())
 }
 
 async fn members(

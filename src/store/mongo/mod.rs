@@ -265,13 +265,22 @@ impl MongoStore {
     /// Several update statements on the deliveries in one round trip; returns how many documents changed. After a lost connection its
     /// outcome is unknown, as the driver cannot send it again.
     async fn update_deliveries(&self, doing: &str, statements: Vec<Document>) -> Result<u64> {
+        self.send_updates(doing, statements, false).await
+    }
+
+    /// The same, each statement after the one before it, and none after one that failed.
+    async fn update_deliveries_in_order(&self, doing: &str, statements: Vec<Document>) -> Result<u64> {
+        self.send_updates(doing, statements, true).await
+    }
+
+    async fn send_updates(&self, doing: &str, statements: Vec<Document>, in_order: bool) -> Result<u64> {
         if statements.is_empty() {
             return Ok(0);
         }
         let command = doc! {
             "update": &self.names.deliveries,
             "updates": statements,
-            "ordered": false,
+            "ordered": in_order,
             "writeConcern": { "w": "majority" },
             "maxTimeMS": i64::try_from(WRITE_PATIENCE.as_millis()).unwrap_or(i64::MAX),
         };

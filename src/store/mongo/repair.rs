@@ -45,27 +45,22 @@ pub(super) async fn repair_selected(
         // What belongs to a group goes on to do so until it changes, and then it is behind the cut-off.
         false => Cow::Owned(groups::among(store, ids, &selection.filter).await?),
     };
-    let ids: Vec<&str> = members.iter().map(DeliveryId::as_str).collect();
-    let conditions = vec![
-        doc! { "_id": { "$in": ids } },
-        doc! { "status": { "$in": statuses(repair) } },
-        filter::selection(selection),
-    ];
-    update_many(store, DOING, statement(doc! { "$and": conditions }, repair, now)).await
-}
-
-async fn update_many(store: &MongoStore, doing: &str, statement: Document) -> Result<u64> {
-    let changed = store.update_deliveries(doing, vec![statement]).await?;
+    let condition =
+        doc! { "$and": [{ "status": { "$in": statuses(repair) } }, filter::selection(selection)] };
+    // A single statement for all of them would go by the index on the ids, and let a later one of a key come first.
+    let update = update(repair, now);
+    let statements = members.iter().map(|id| {
+        let mut query = condition.clone();
+        query.insert("_id", id.as_str());
+        doc! { "q": query, "u": update.clone(), "hint": { "_id": 1 } }
+    });
+    let changed = store.update_deliveries_in_order(DOING, statements.collect()).await;
     store.memory.forget();
-    Ok(changed)
+    changed
 }
 
 fn statuses(repair: &Repair) -> Vec<&'static str> {
     repair.applies_to().iter().map(|status| status.as_str()).collect()
-}
-
-fn statement(condition: Document, repair: &Repair, now: Timestamp) -> Document {
-    doc! { "q": condition, "u": update(repair, now), "multi": true, "hint": { "_id": 1 } }
 }
 
 fn update(repair: &Repair, now: Timestamp) -> Vec<Document> {
@@ -95,5 +90,7 @@ pub(super) async fn recover(store: &MongoStore, handlers: &[String], now: Timest
         "multi": true,
         "hint": schema::RUNNING,
     };
-    update_many(store, "recovering deliveries", statement).await
+    let recovered = store.update_deliveries("recovering deliveries", vec![statement]).await;
+    store.memory.forget();
+    recovered
 }
