@@ -47,12 +47,14 @@ pub(super) async fn repair_selected(
     };
     let condition =
         doc! { "$and": [{ "status": { "$in": statuses(repair) } }, filter::selection(selection)] };
-    // A single statement for all of them would go by the index on the ids, and let a later one of a key come first.
     let update = update(repair, now);
-    let statements = members.iter().map(|id| {
+    // A statement goes by the index on the ids: as many of them can share one as are in its order. Ids that come from the
+    // time are, as a rule.
+    let statements = members.chunk_by(DeliveryId::lt).map(|ids| {
+        let ids: Vec<&str> = ids.iter().map(DeliveryId::as_str).collect();
         let mut query = condition.clone();
-        query.insert("_id", id.as_str());
-        doc! { "q": query, "u": update.clone(), "hint": { "_id": 1 } }
+        query.insert("_id", doc! { "$in": ids });
+        doc! { "q": query, "u": update.clone(), "multi": true, "hint": { "_id": 1 } }
     });
     let changed = store.update_deliveries_in_order(DOING, statements.collect()).await;
     store.memory.forget();
