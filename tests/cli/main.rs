@@ -7,6 +7,7 @@
 mod backfill;
 mod clock;
 mod config;
+mod cut_short;
 mod error_groups;
 mod errors;
 mod examples;
@@ -37,3 +38,5 @@ mod supervisor;
 mod terminal;
 mod transactional;
 mod transfer;
+mod widths;
+mod zones;

@@ -239,13 +239,16 @@ fn what_dies_while_a_slow_requeue_goes_on_stays_dead() {
 }
 
 #[test]
-fn two_operators_bring_each_delivery_back_once() {
+fn heavy_two_operators_bring_each_of_ten_thousand_back_once() {
     let sandbox = Sandbox::new();
-    sandbox.dead(1_500);
+    sandbox.dead(10_000);
     let arguments = ["requeue", "--handler", HANDLER, "--yes", "-o", "json"];
     let (one, two) = (sandbox.start(&arguments), sandbox.start(&arguments));
-    let changed = [one, two].map(|running| numbers(&running.ends().exits(0).json())[1]);
-    assert_eq!(changed.iter().sum::<u64>(), 1_500, "{changed:?}");
+    let reports = [one, two].map(|running| numbers(&running.ends().exits(0).json()));
+    assert_eq!(reports.iter().map(|[_, changed, ..]| changed).sum::<u64>(), 10_000, "{reports:?}");
+    for [matched, changed, skipped, failed] in reports {
+        assert_eq!((matched, failed), (changed + skipped, 0), "{reports:?}");
+    }
     assert!(sandbox.deliveries().iter().all(|delivery| delivery.requeues == 1));
 }
 

@@ -45,7 +45,7 @@ fn sample() -> Sandbox {
     sandbox
 }
 
-fn on(sandbox: &Sandbox, line: &str, columns: u16, variables: &[(&str, &str)]) -> String {
+pub fn on(sandbox: &Sandbox, line: &str, columns: u16, variables: &[(&str, &str)]) -> String {
     let mut command = sandbox.command();
     command.env("TERM", "xterm-256color").envs(variables.iter().copied()).args(line.split(' '));
     let (screen, code) = on_terminal(command, columns);
@@ -53,7 +53,7 @@ fn on(sandbox: &Sandbox, line: &str, columns: u16, variables: &[(&str, &str)]) -
     screen
 }
 
-fn without_colours(text: &str) -> String {
+pub fn without_colours(text: &str) -> String {
     let mut plain = String::new();
     let mut rest = text;
     while let Some((before, colour)) = rest.split_once("\u{1b}[") {

@@ -104,13 +104,40 @@ fn a_round_trip_into_other_collections_is_exact_and_can_be_repeated() {
     assert_eq!(published["sequence"], 5, "behind what was imported");
 }
 
+/// 2^53 + 1: the first whole number that no double is.
+const BEYOND_DOUBLES: i64 = 9_007_199_254_740_993;
+
+#[test]
+fn a_sequence_beyond_doubles_is_exact_in_every_listing() {
+    let sandbox = Sandbox::new();
+    sandbox.append(&[event("e").key("k")], ago(60));
+    let set = doc! { "$set": { "sequence": BEYOND_DOUBLES } };
+    sandbox.with_database(async |database| {
+        for name in ["relaybus_events", "relaybus_deliveries"] {
+            let collection = database.collection::<mongodb::bson::Document>(name);
+            assert_eq!(collection.update_many(doc! {}, set.clone()).await.unwrap().modified_count, 1);
+        }
+    });
+    let show = format!("show {}", sandbox.delivery_of("e"));
+    for (command, formats) in [
+        ("list", &["json", "jsonl", "csv"][..]),
+        ("export", &["jsonl"]),
+        (show.as_str(), &["table", "json", "jsonl", "csv"]),
+    ] {
+        for format in formats {
+            let shown = sandbox.go(&format!("{command} -o {format}")).quiet_stdout();
+            assert!(shown.contains("9007199254740993"), "{command} -o {format}: {shown}");
+        }
+    }
+}
+
 #[test]
 fn numbers_decimals_and_dates_are_exact_through_every_command() {
     let sandbox = Sandbox::new();
     let at = DateTime::from_millis(1_764_528_000_120);
     let id = ObjectId::parse_str("5f0000000000000000000000").unwrap();
     let payload = doc! {
-        "n": 9_007_199_254_740_993_i64, "price": "1234567890.12345678901234567890".parse::<Decimal128>().unwrap(), "at": at,
+        "n": BEYOND_DOUBLES, "price": "1234567890.12345678901234567890".parse::<Decimal128>().unwrap(), "at": at,
         "id": id, "data": { "$oid": "5f0000000000000000000000" }, "a.b": { "$set": 1 },
     };
     sandbox.insert_raw(
@@ -139,6 +166,10 @@ fn numbers_decimals_and_dates_are_exact_through_every_command() {
     for prefix in ["relaybus_", "lab_"] {
         let shown = sandbox.run(["--prefix", prefix, "show", "d", "-o", "jsonl"]).quiet_stdout();
         assert!(shown.contains(expected), "{shown}");
+        for format in ["json", "jsonl", "csv"] {
+            let listed = sandbox.run(["--prefix", prefix, "list", "-o", format]).quiet_stdout();
+            assert!(listed.contains("2025-11-30T18:40:00.120Z"), "{listed}");
+        }
     }
     let stored = sandbox.with_database(async |database| {
         let events = database.collection::<mongodb::bson::Document>("lab_events");

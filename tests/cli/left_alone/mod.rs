@@ -1,7 +1,7 @@
 //! A worker that one can leave alone: what it has to survive, tried with the real binary on a real server.
 
 mod processes;
-mod server;
+pub mod server;
 mod trace;
 mod worker;
 

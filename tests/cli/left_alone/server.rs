@@ -28,6 +28,11 @@ impl Server {
         }
     }
 
+    /// Whether none of its processes is there any more.
+    pub fn is_dead(&self) -> bool {
+        self.pids().is_empty()
+    }
+
     fn pids(&self) -> Vec<i32> {
         let data = format!("/mongo/{}/", self.name);
         let is_ours = |pid: &i32| {
