@@ -22,6 +22,9 @@ _relayctl() {
             relayctl,bury)
                 cmd="relayctl__subcmd__bury"
                 ;;
+            relayctl,check)
+                cmd="relayctl__subcmd__check"
+                ;;
             relayctl,completions)
                 cmd="relayctl__subcmd__completions"
                 ;;
@@ -84,6 +87,9 @@ _relayctl() {
                 ;;
             relayctl__subcmd__help,bury)
                 cmd="relayctl__subcmd__help__subcmd__bury"
+                ;;
+            relayctl__subcmd__help,check)
+                cmd="relayctl__subcmd__help__subcmd__check"
                 ;;
             relayctl__subcmd__help,completions)
                 cmd="relayctl__subcmd__help__subcmd__completions"
@@ -173,7 +179,7 @@ _relayctl() {
 
     case "${cmd}" in
         relayctl)
-            opts="-o -q -v -y -h -V --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help --version setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help"
+            opts="-o -q -v -y -h -V --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help --version setup publish list show explain errors stats check requeue bury purge keys recover export import backfill pause resume run completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -372,6 +378,100 @@ _relayctl() {
                     return 0
                     ;;
                 --overdue)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --database)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --prefix)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --profile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -W "table json jsonl csv ids" -- "${cur}"))
+                    return 0
+                    ;;
+                -o)
+                    COMPREPLY=($(compgen -W "table json jsonl csv ids" -- "${cur}"))
+                    return 0
+                    ;;
+                --time)
+                    COMPREPLY=($(compgen -W "relative utc local" -- "${cur}"))
+                    return 0
+                    ;;
+                --color)
+                    COMPREPLY=($(compgen -W "auto always never" -- "${cur}"))
+                    return 0
+                    ;;
+                --connect-timeout)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        relayctl__subcmd__check)
+            opts="-o -q -v -y -h --handler --per-handler --format --outfile --dead-warn --dead-crit --pending-warn --pending-crit --oldest-warn --oldest-crit --expired-warn --expired-crit --store --database --prefix --profile --output --quiet --verbose --time --color --connect-timeout --yes --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --handler)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "nagios prometheus json" -- "${cur}"))
+                    return 0
+                    ;;
+                --outfile)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dead-warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --dead-crit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pending-warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --pending-crit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --oldest-warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --oldest-crit)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --expired-warn)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --expired-crit)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -739,7 +839,7 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__help)
-            opts="setup publish list show explain errors stats requeue bury purge keys recover export import backfill pause resume run completions man help"
+            opts="setup publish list show explain errors stats check requeue bury purge keys recover export import backfill pause resume run completions man help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -767,6 +867,20 @@ _relayctl() {
             return 0
             ;;
         relayctl__subcmd__help__subcmd__bury)
+            opts=""
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        relayctl__subcmd__help__subcmd__check)
             opts=""
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 3 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )

@@ -13,7 +13,7 @@
 //! | [`ops`] | what an operator means: plan and apply | `model`, `clock`, `store` |
 //! | [`handler`] | the [`Handler`](handler::Handler) trait and shell commands | `model`, `clock`, `store`'s `Transaction` and what it does |
 //! | [`dispatch`] | claim, execute, settle, renew, drain | `model`, `clock`, `store`, `handler` |
-//! | [`monitor`] | a worker seen from outside: metrics, health, readiness | `model`, `clock`, `store`, `dispatch` |
+//! | [`monitor`] | a worker seen from outside: metrics, health, readiness | `model`, `clock`, `store`, `ops`, `dispatch` |
 //! | [`config`] | discovery, profiles, resolution with origin, redaction | `model` |
 //! | [`cli`] | the only room that prints, prompts or exits | all |
 //!

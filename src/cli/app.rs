@@ -6,8 +6,8 @@ use clap::{ArgAction, Args, Parser, Subcommand};
 
 use super::args::values::duration;
 use super::commands::{
-    backfill, bury, completions, errors, explain, export, import, keys, list, man, pause, publish, purge,
-    recover, requeue, resume, run, setup, show, stats,
+    backfill, bury, check, completions, errors, explain, export, import, keys, list, man, pause, publish,
+    purge, recover, requeue, resume, run, setup, show, stats,
 };
 use super::context::Context;
 use super::docs::Docs;
@@ -153,6 +153,8 @@ pub enum Command {
     Errors(errors::Args),
     #[command(after_long_help = stats::DOCS.after_help())]
     Stats(stats::Args),
+    #[command(after_long_help = check::DOCS.after_help())]
+    Check(check::Args),
     #[command(after_long_help = requeue::DOCS.after_help())]
     Requeue(requeue::Args),
     #[command(after_long_help = bury::DOCS.after_help())]
@@ -202,6 +204,7 @@ impl Command {
             Command::Explain(args) => interrupts.stops(explain::run(context, args)).await,
             Command::Errors(args) => interrupts.stops(errors::run(context, args)).await,
             Command::Stats(args) => interrupts.stops(stats::run(context, args)).await,
+            Command::Check(args) => interrupts.stops(check::run(context, args)).await,
             Command::Completions(args) => completions::run(context, args),
             Command::Man(args) => man::run(context, args),
             Command::Publish(args) => interrupts.stops_when_insisted(publish::run(context, args, stop)).await,
@@ -234,6 +237,7 @@ pub fn docs_of(name: &str) -> &'static Docs {
         Some("explain") => &explain::DOCS,
         Some("errors") => &errors::DOCS,
         Some("stats") => &stats::DOCS,
+        Some("check") => &check::DOCS,
         Some("requeue") => &requeue::DOCS,
         Some("bury") => &bury::DOCS,
         Some("purge") => &purge::DOCS,

@@ -86,6 +86,11 @@ impl Context {
         self.store.get_or_try_init(|| self.open(patience)).await
     }
 
+    /// The store, if it was opened.
+    pub fn store_if_open(&self) -> Option<&Arc<dyn Store>> {
+        self.store.get()
+    }
+
     async fn open(&self, patience: Duration) -> CliResult<Arc<dyn Store>> {
         let url = self.settings.store_url()?;
         let options = OpenOptions {

@@ -9,7 +9,7 @@ use super::exit::Exit;
 pub struct Docs {
     /// What to type, and what it does.
     pub examples: &'static [(&'static str, &'static str)],
-    /// The exit codes, besides 0 and 2, which every command has.
+    /// The exit codes, besides 0 and 2, which every command has. Where `Unknown` is among them, it stands for 2 too.
     pub exits: &'static [Exit],
 }
 
@@ -23,7 +23,9 @@ pub const BULK_EXITS: &[Exit] =
 impl Docs {
     /// All exit codes, in order.
     pub fn exits(&self) -> Vec<Exit> {
-        let mut exits = [self.exits, &[Exit::Done, Exit::Usage]].concat();
+        let common: &[Exit] =
+            if self.exits.contains(&Exit::Unknown) { &[Exit::Done] } else { &[Exit::Done, Exit::Usage] };
+        let mut exits = [self.exits, common].concat();
         exits.sort_unstable();
         exits
     }

@@ -20,9 +20,16 @@ pub enum Exit {
     Misconfigured,
     /// A signal ended it.
     Interrupted,
+    /// Only of `check`: a threshold of warning is reached.
+    Warning,
+    /// Only of `check`: a critical threshold is reached.
+    Critical,
+    /// Only of `check`: it could not be found out, for whatever reason.
+    Unknown,
 }
 
 impl Exit {
+    /// Those of every command but `check`, whose codes have other meanings.
     const ALL: [Exit; 7] = [
         Exit::Done,
         Exit::Failed,
@@ -48,6 +55,17 @@ impl Exit {
             Exit::Unavailable => 4,
             Exit::Misconfigured => 5,
             Exit::Interrupted => 130,
+            Exit::Warning => 1,
+            Exit::Critical => 2,
+            Exit::Unknown => 3,
+        }
+    }
+
+    /// What it is in the convention of monitoring: whatever is not an answer is unknown.
+    pub fn for_monitoring(self) -> Exit {
+        match self {
+            Exit::Done | Exit::Warning | Exit::Critical => self,
+            _ => Exit::Unknown,
         }
     }
 
@@ -61,6 +79,9 @@ impl Exit {
             Exit::Unavailable => "cannot connect, or not let in",
             Exit::Misconfigured => "the store is not set up: standalone server, missing schema",
             Exit::Interrupted => "interrupted by a signal",
+            Exit::Warning => "a threshold of warning is reached",
+            Exit::Critical => "a critical threshold is reached",
+            Exit::Unknown => "it could not be found out; also for a slip on the command line",
         }
     }
 }

@@ -17,11 +17,11 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use clap::{CommandFactory as _, Parser as _};
 
 use crate::config::{self, ProcessEnvironment, redact};
 
-use app::Cli;
+use app::{Cli, Command};
 use commands::run::guard;
 use context::Context;
 use error::CliResult;
@@ -38,10 +38,26 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: impl Iterator<Item = OsString>) -> Exit {
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.collect();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && is_check(&arguments) => {
+            let _ = explain(&error);
+            return Exit::Unknown;
+        }
         Err(error) => return explain(&error),
     };
+    let exit = execute(&cli);
+    if matches!(cli.command, Command::Check(_)) { exit.for_monitoring() } else { exit }
+}
+
+/// Whether a command line that is not understood is one of `check`, whose exit codes have other meanings.
+fn is_check(arguments: &[OsString]) -> bool {
+    let matches = Cli::command().ignore_errors(true).try_get_matches_from(arguments);
+    matches.is_ok_and(|matches| matches.subcommand_name() == Some("check"))
+}
+
+fn execute(cli: &Cli) -> Exit {
     let early_ui = Ui::new(cli.global.ui_options(cli.global.output.unwrap_or_default()));
     let settings = match config::resolve(cli.global.flags(), &ProcessEnvironment, config::config_path()) {
         Ok(settings) => settings,

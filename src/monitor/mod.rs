@@ -3,6 +3,7 @@
 //! [`Metrics`] counts what the worker's events tell. What its pulse shows is looked at when somebody asks, and so is the
 //! depth of its queues, which costs the store something: `queue` keeps that within bounds. `server` answers.
 
+mod check;
 mod metrics;
 mod queue;
 mod server;
@@ -13,6 +14,7 @@ use crate::clock::Clock;
 use crate::dispatch::{DispatchEvent, Obstacle, Pulse};
 use crate::store::Store;
 
+pub use check::check_metrics;
 pub use metrics::Metrics;
 pub use server::Server;
 

@@ -6,6 +6,7 @@
 
 mod backfill;
 mod bulk;
+mod check;
 mod control;
 mod errors;
 pub mod explain;
@@ -23,6 +24,7 @@ mod testing;
 pub use crate::model::{InvalidRate, Rate};
 pub use backfill::BackfillPlan;
 pub use bulk::{BulkReport, Item, ItemOutcome, Verdict, classify};
+pub use check::{Measure, Reading, Scope, Severity, Threshold, Thresholds, check};
 pub use control::{Control, silent};
 pub use errors::{ErrorGroup, ErrorGroups, MAX_GROUPS, error_groups};
 pub use import::{HandlerChange, ImportPlan, ImportReport, Refusal};

@@ -18,6 +18,8 @@ const COMMANDS: &[&str] = &[
     "list",
     "show",
     "stats",
+    "errors",
+    "explain",
     "requeue",
     "bury",
     "purge",

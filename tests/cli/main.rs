@@ -5,6 +5,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod backfill;
+mod check;
 mod clock;
 mod config;
 mod cut_short;

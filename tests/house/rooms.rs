@@ -13,7 +13,7 @@ fn allowed() -> BTreeMap<&'static str, Vec<&'static str>> {
         ("ops", vec!["model", "clock", "store"]),
         ("handler", vec!["model", "clock", "store"]),
         ("dispatch", vec!["model", "clock", "store", "handler"]),
-        ("monitor", vec!["model", "clock", "store", "dispatch"]),
+        ("monitor", vec!["model", "clock", "store", "ops", "dispatch"]),
         ("config", vec!["model"]),
         ("cli", vec!["model", "clock", "store", "ops", "handler", "dispatch", "monitor", "config"]),
     ])

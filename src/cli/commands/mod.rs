@@ -3,6 +3,8 @@
 pub mod backfill;
 mod bulk;
 pub mod bury;
+pub mod check;
+mod check_report;
 pub mod completions;
 pub mod errors;
 pub mod explain;
