@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::harness::{Ended, Sandbox, ago, buried, event, finish, free_port, relayctl};
 use crate::stock::HANDLER;
 
-/// Three dead ones, two of them of another handler, one whose worker died, and one that has been due for an hour.
+/// Three dead ones, two of them of another handler, one whose worker died, one that runs, and one that has been due for an hour.
 fn troubled() -> Sandbox {
     let sandbox = Sandbox::new();
     sandbox.append(&[event("x").handler("mailer"), event("y")], ago(7_200));
@@ -14,6 +14,8 @@ fn troubled() -> Sandbox {
     assert_eq!(sandbox.settle("mailer", &buried("boom"), ago(7_100)), 1);
     sandbox.append(&[event("crashed")], ago(5_000));
     assert_eq!(sandbox.claim(HANDLER, Duration::from_secs(60), ago(5_000)).len(), 1);
+    sandbox.append(&[event("running")], ago(4_995));
+    assert_eq!(sandbox.claim(HANDLER, Duration::from_secs(86_400), ago(4_990)).len(), 1);
     sandbox.append(&[event("late")], ago(3_600));
     sandbox
 }
@@ -104,6 +106,7 @@ fn a_file_for_the_exporter_is_replaced_as_a_whole_and_readable() {
         "relayctl_check_up 1.0",
         "relayctl_dead{handler=\"mailer\"} 1.0",
         "relayctl_dead{handler=\"projector\"} 2.0",
+        "relayctl_expired_leases{handler=\"mailer\"} 0.0",
         "relayctl_expired_leases{handler=\"projector\"} 1.0",
         "relayctl_pending{handler=\"projector\"} 1.0",
         "relayctl_check_status{handler=\"projector\"} 2.0",
