@@ -40,7 +40,7 @@ fn thresholds_decide_the_exit_code() {
         (
             "--expired-crit 1 --dead-warn 1",
             2,
-            "RELAYCTL CRITICAL - 3 dead (threshold 1), 1 expired leases (threshold 1) | ",
+            "RELAYCTL CRITICAL - 3 dead (threshold 1), 1 expired lease (threshold 1) | ",
         ),
         ("--handler mailer --dead-warn 2", 0, "RELAYCTL OK - "),
         (

@@ -43,7 +43,8 @@ const READABLE: u32 = 0o644;
 ///
 /// This command alone has the exit codes of monitoring: 0 ok, 1 warning, 2 critical, 3 unknown, which is whatever kept it
 /// from finding out, a slip on the command line included. With --outfile the report goes into a file, which is replaced as a
-/// whole; when nothing could be found out, the file says that too.
+/// whole; when the store could not be asked, the file says that. A command line or configuration that is not understood
+/// leaves it as it is: look at its time, too.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     /// Only deliveries of this handler; may be given more than once

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
+use super::bulk::count_of;
 use crate::cli::render::text::visible;
 use crate::model::{Timestamp, short_duration};
 use crate::monitor;
@@ -130,7 +131,9 @@ fn reason(reading: &Reading) -> String {
     match reading.measure {
         Measure::Dead => format!("{of}{value} dead{bound}"),
         Measure::Pending => format!("{of}{value} waiting{bound}"),
-        Measure::Expired => format!("{of}{value} expired leases{bound}"),
+        Measure::Expired => {
+            format!("{of}{}{bound}", count_of(reading.value, "expired lease", "expired leases"))
+        }
         Measure::OldestDueMs => format!("{of}oldest due for {value}{bound}"),
     }
 }
